@@ -143,6 +143,16 @@ class OutputsNotVerified(PTJobError):
 
     retryable = True
 
+    @classmethod
+    def of_gone(cls, ref: JobRef) -> OutputsNotVerified:
+        """Build the error for a job whose object went before anybody could inspect its outputs; no retry helps."""
+        error = cls(
+            f"{ref} succeeded, but it is gone, and its outputs were never verified. It is not trained again by itself: "
+            "look at the outputs; to train anew, clear its Airflow task or start its pipeline again"
+        )
+        error.retryable = False
+        return error
+
 
 class ClusterError(PTJobError):
     """The API server refused a request, or failed to serve it.

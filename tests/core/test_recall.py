@@ -10,7 +10,7 @@ import pytest
 
 from fakes import ScriptedBackend, finished
 from ptjob_provider.core.diagnosis import Cause, Diagnosis
-from ptjob_provider.core.errors import PermissionDenied
+from ptjob_provider.core.errors import OutputsNotVerified, PermissionDenied
 from ptjob_provider.core.identity import DIAGNOSIS_ANNOTATION, REPORT_ANNOTATION, TRY_ANNOTATION, Owner
 from ptjob_provider.core.outputs.contract import OutputFacts, OutputReport, report_text
 from ptjob_provider.core.run.outcome import JobOutcome, Outcome
@@ -155,7 +155,6 @@ def note(submission: Submission, outcome: Outcome, cause: Cause | None = None) -
         (Outcome.FAILED, Cause.START_TIMEOUT, False),
         (Outcome.TIMED_OUT, Cause.TIMED_OUT, False),
         (Outcome.SUCCEEDED, None, True),
-        (Outcome.UNVERIFIED, None, False),
     ],
 )
 async def test_the_stored_result_of_a_deleted_job_is_used_by_an_automatic_retry(
@@ -178,6 +177,20 @@ async def test_the_stored_result_of_a_deleted_job_is_used_by_an_automatic_retry(
         assert store.to_report == (noted if is_told and is_repeated else None)
         assert second.attempt == 2
         assert second.first_started_at == first.first_started_at
+
+
+async def test_a_job_that_is_gone_unverified_is_trained_again_by_a_person_only() -> None:
+    backend = ScriptedBackend()
+    first = await submit(backend)
+    noted = note(first, Outcome.UNVERIFIED)
+    await backend.delete(first.ref)
+
+    repeated = await recall(backend, "team", OWNER, is_repeated=True, notes=[noted.to_text()])
+    with pytest.raises(OutputsNotVerified, match="never verified"):
+        await ensure_submitted(backend, JOB, owner=OWNER, store=repeated, sleep=no_wait)
+
+    again = await recall(backend, "team", OWNER, is_repeated=False, notes=[noted.to_text()])
+    assert (await ensure_submitted(backend, JOB, owner=OWNER, store=again, sleep=no_wait)).attempt == 2
 
 
 async def test_a_job_that_is_there_tells_more_than_a_note() -> None:

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from fakes import ListSink, MemoryStore, ScriptedBackend
+from fakes import ListSink, MemoryStore, ScriptedBackend, finished
 from ptjob_provider.core.errors import ClusterUnavailable, JobFailed, JobTimedOut, OutputsNotVerified
 from ptjob_provider.core.identity import JobRef, Owner
 from ptjob_provider.core.run.follow import FollowOptions
 from ptjob_provider.core.run.outcome import JobOutcome, Outcome
 from ptjob_provider.core.run.session import Session
-from ptjob_provider.core.run.submit import Submission, SubmitOptions
+from ptjob_provider.core.run.submit import Submission, SubmitOptions, deliver_attempt
 from ptjob_provider.core.spec import TensorBoard, TrainingJob
 from ptjob_provider.core.spec.on_finish import OnFinishAction
 from ptjob_provider.core.status import JobPhase, JobStatus
@@ -59,6 +59,11 @@ class Try:
 
     def deliver(self, result: dict[str, Any]) -> tuple[dict[str, Any], bool]:
         return result, bool(self.backend.jobs)
+
+
+def end_job(backend: ScriptedBackend, ref: JobRef) -> None:
+    key = (ref.namespace, ref.name)
+    backend.jobs[key] = finished(backend.jobs[key])
 
 
 async def test_a_job_is_known_before_its_tensorboard_is_created() -> None:
@@ -128,6 +133,31 @@ def test_a_job_whose_outputs_could_not_be_inspected_is_kept() -> None:
     assert record is not None
     assert not record.ended
     assert trying.backend.jobs
+
+
+@pytest.mark.parametrize("between", ["unverified", "unverified again", "verified"])
+def test_a_job_that_is_gone_before_its_outputs_were_verified_is_not_trained_again(between: str) -> None:
+    """Its TTL was short, or somebody has pruned it; a clear trains anew."""
+    trying = Try(OnFinishAction.KEEP_JOB)
+    for _ in range(1 + ("again" in between)):
+        end_job(trying.backend, trying.ref)
+        with pytest.raises(OutputsNotVerified):
+            trying.finish(Outcome.UNVERIFIED)
+        if between != "unverified":
+            assert asyncio.run(trying.session.submit(JOB)).adopted
+    if between == "verified":
+        trying.finish(Outcome.SUCCEEDED)
+        deliver_attempt(trying.store, by_try=2)
+    trying.backend.jobs.clear()
+
+    if between == "verified":
+        assert asyncio.run(trying.session.submit(JOB)).attempt == 2
+        return
+    with pytest.raises(OutputsNotVerified, match=r"outputs were never verified.*clear its Airflow task") as error:
+        asyncio.run(trying.session.submit(JOB))
+    assert (error.value.retryable, trying.backend.created) == (False, 1)
+    cleared = replace(trying.session, how_to_submit=SubmitOptions(exact_name=True, clear_number=1))
+    assert asyncio.run(cleared.submit(JOB)).attempt == 2
 
 
 def test_a_job_that_could_not_be_stopped_keeps_its_attempt_and_its_object() -> None:

@@ -35,6 +35,7 @@ class AttemptRecord(Record):
         delivered_by: number of the try that delivered the result of the attempt's job; 0 if none did.
         kind: the object's kind.
         first_started_at: RFC 3339 creation time of the first attempt since the last clear; older outputs are rejected.
+        unverified: the attempt's job succeeded, but its outputs could not be inspected.
     """
 
     attempt: int
@@ -47,6 +48,7 @@ class AttemptRecord(Record):
     kind: str = "PyTorchJob"
     delivered_by: int = 0
     refused: bool = False
+    unverified: bool = False
 
     @classmethod
     def of(cls, ref: JobRef, *, attempt: int, ended: bool, first_started_at: str | None = None) -> Self:

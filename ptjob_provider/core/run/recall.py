@@ -14,6 +14,7 @@ an earlier try has left shows it.
     its job is gone; noted: a retry may help    the next attempt       the next attempt
     its job is gone; noted: it cannot help      reports it again       the next attempt
     its job is gone; noted: succeeded           delivers its result    the next attempt
+    its job is gone; noted: never verified      fails: it never is     the next attempt
     its job is gone, but replicas still run     the next attempt, once they have ended
 
 A repeated try is an automatic retry that the orchestrator identifies as one. Any other try was started by a person, who
@@ -175,6 +176,8 @@ async def recall(
     jobs = await list_jobs(backend, namespace, owner_selector(owner), own=own_kinds, seen=seen)
     newest = max((job for job in jobs if is_owned_by(job, owner)), key=attempt_of, default=None)
     if note is not None and _is_all_that_is_left(note, newest):
+        if is_repeated and note.outcome.outcome is Outcome.UNVERIFIED:
+            return RecalledAttempts(replace(note.record(ended=False), unverified=True))
         is_final = is_repeated and not note.retry_may_help
         return RecalledAttempts(note.record(ended=True), to_report=note if is_final else None)
     if newest is not None:

@@ -10,12 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ptjob_provider.core.errors import JobFailed, PTJobError
+from ptjob_provider.core.errors import JobFailed, OutputsNotVerified, PTJobError
 from ptjob_provider.core.run.api_errors import through_outages
 from ptjob_provider.core.run.cleanup import act_on_finished
 from ptjob_provider.core.run.follow import FollowOptions, follow
 from ptjob_provider.core.run.outcome import raise_for, success_text
-from ptjob_provider.core.run.submit import SubmitOptions, conclude_attempt, ensure_submitted
+from ptjob_provider.core.run.submit import SubmitOptions, conclude_attempt, ensure_submitted, note_unverified
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Sequence
@@ -134,6 +134,9 @@ class Session:
         try:
             deletes = self.on_finish_action.deletes(succeeded=False) and not outcome.is_open
             raise_for(ref, outcome, deletes=deletes, shown=shown)
+        except OutputsNotVerified:
+            note_unverified(self.store)
+            raise
         except JobFailed:
             if outcome.is_open:
                 raise

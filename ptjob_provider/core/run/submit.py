@@ -18,11 +18,13 @@ is a job of this owner):
     delivered      that uid, unfinished       adopted (a task that only submits)
     delivered      that uid, finished         the job is stopped, the next attempt is created
     uid            nothing, or another uid    the job is gone: the next attempt is created
+    unverified     nothing, or another uid    OutputsNotVerified: it has succeeded, and is not trained again
     ended          anything                   the old job is stopped and, after its last pod, the next one created
     cleared        anything                   the same
     uid            that uid, another owner's  nothing is stopped, the next attempt is created
 
 "Delivered": a try delivered the result of the attempt before the task was cleared; see `attempts.is_delivered`.
+"Unverified": the attempt's job has succeeded, and its outputs could not be inspected.
 """
 
 from __future__ import annotations
@@ -212,6 +214,7 @@ async def ensure_submitted(
     Raises:
         InvalidSpec, UnsupportedByBackend: nothing was started.
         JobAlreadyExists: another owner's job has the name.
+        OutputsNotVerified: the job succeeded, and is gone before its outputs were inspected.
         ClusterUnavailable: no answer, or the old attempt's pods were not gone in time; a retry continues from there.
     """
     submitter = _Submitter(
@@ -320,6 +323,8 @@ class _Submitter:
             return await self._start(record.attempt)
         if job is not None and self._ownership(job) is Ownership.ADOPT and record.uid in {None, job["metadata"]["uid"]}:
             return self._adopt(job)
+        if record.unverified and self.record is not None:
+            raise OutputsNotVerified.of_gone(record.ref)
         return await self._replace(record)
 
     async def _replace(self, record: AttemptRecord) -> Submission:
@@ -415,10 +420,12 @@ class _Submitter:
         self.secret_name = code.secret_name(meta["name"], annotation_of(job, INTENT_ANNOTATION))
         self.first_started_at = self.first_started_at or first_start(job)
         submission = Submission.of(job, adopted=adopted, spec_hash=self.spec_hash, since=self.first_started_at)
-        self._save(submission.attempt, meta, kind=submission.ref.kind, uid=submission.ref.uid)
+        before = self.record
+        unverified = before is not None and before.unverified and before.uid == submission.ref.uid
+        self._save(submission.attempt, meta, kind=submission.ref.kind, uid=submission.ref.uid, unverified=unverified)
         return submission
 
-    def _save(self, attempt: int, meta: Manifest, *, kind: str, uid: str | None, refused: bool = False) -> None:
+    def _save(self, attempt: int, meta: Manifest, *, kind: str, uid: str | None, **flags: bool) -> None:
         self.store.save(
             AttemptRecord(
                 attempt=attempt,
@@ -428,7 +435,7 @@ class _Submitter:
                 kind=kind,
                 clear_number=self.clear_number,
                 first_started_at=self.first_started_at,
-                refused=refused,
+                **flags,
             )
         )
 
@@ -507,7 +514,14 @@ def deliver_attempt(store: AttemptStore, *, by_try: int) -> None:
     """Record which try delivers the result of the recorded attempt; after a clear, its finished job is obsolete."""
     record = store.load()
     if record is not None:
-        store.save(replace(record, delivered_by=by_try))
+        store.save(replace(record, delivered_by=by_try, unverified=False))
+
+
+def note_unverified(store: AttemptStore) -> None:
+    """Record that the job of the recorded attempt succeeded, so that no retry trains again if the job is gone."""
+    record = store.load()
+    if record is not None:
+        store.save(replace(record, unverified=True))
 
 
 def conclude_attempt(store: AttemptStore) -> None:
