@@ -625,6 +625,42 @@ async def test_a_job_that_is_gone_after_its_deadline_was_timed_out(
     assert conclusion.outcome is outcome
 
 
+async def test_an_error_of_the_sink_takes_no_verdict_from_a_job(caplog: pytest.LogCaptureFixture) -> None:
+    class FailingSink(ListSink):
+        def line(self, line: LogLine) -> None:
+            raise BrokenPipeError("the log is closed")
+
+    backend = showing(Observation(job=job("Running", "Succeeded")))
+    backend.lines = written("epoch 1")
+
+    conclusion = await follow(backend, submission(), sink=FailingSink())
+
+    assert conclusion.outcome is Outcome.SUCCEEDED
+    assert "team/digits: rank 0's log could not be copied any more: BrokenPipeError('the log is closed')" in caplog.text
+
+
+async def test_a_follower_that_is_cancelled_while_its_log_ends_stops() -> None:
+    """As a task that is told to stop just then."""
+    backend, began = showing(Observation(job=job("Running", "Succeeded"))), asyncio.Event()
+
+    async def log_that_ends_slowly(*_: Any, **__: Any) -> AsyncIterator[LogLine]:
+        try:
+            for line in written("epoch 1"):
+                yield line
+            await asyncio.Event().wait()
+        finally:
+            began.set()
+            await asyncio.sleep(5)
+
+    backend.logs = log_that_ends_slowly  # type: ignore[assignment]
+    following = asyncio.create_task(follow(backend, submission(), sink=ListSink()))
+    await began.wait()
+    following.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await following
+
+
 async def test_a_log_that_was_not_read_any_more_keeps_its_place() -> None:
     """The job was deleted between two followers; its log is not repeated from the beginning."""
     backend = showing(Observation(job=None))

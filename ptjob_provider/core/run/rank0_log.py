@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections import deque
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from ptjob_provider.core.diagnosis.causes import bounded_tail
 from ptjob_provider.core.errors import PTJobError
 from ptjob_provider.core.logs import LogCursor, last_state, nanoseconds
+from ptjob_provider.core.shared import cancelled
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from ptjob_provider.core.run.submit import Submission
 
     Start = LogCursor | Callable[[], Awaitable[LogCursor | None]] | None
+
+logger = logging.getLogger(__name__)
 
 TAIL_LINES = 200
 TAIL_WIDTH = 500
@@ -113,11 +117,11 @@ class Rank0Log:
             )
 
     async def end(self) -> None:
-        """Stop reading."""
-        if self._reading is not None:
-            self._reading.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._reading
+        """Stop reading; an unexpected error of the reader is logged, because the job has a verdict without its log."""
+        for ended in await cancelled(*filter(None, [self._reading])):
+            if isinstance(ended, Exception):
+                ref = self.submission.ref
+                logger.error("%s: rank 0's log could not be copied any more: %r", ref, ended, exc_info=ended)
 
     async def _read(self) -> None:
         self.cursor = await self.start() if callable(self.start) else self.start
