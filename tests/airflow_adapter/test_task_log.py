@@ -99,6 +99,33 @@ async def test_a_reader_that_is_too_fast_waits_until_there_is_room(logger: ListL
     assert most <= MAX_WAITING + len(text) + 1000
 
 
+@pytest.mark.parametrize("fails_at", [2, 3])
+async def test_a_logger_that_fails_once_holds_up_neither_the_next_records_nor_the_event(
+    monkeypatch: pytest.MonkeyPatch, fails_at: int
+) -> None:
+    """The first record is written at once, the second by the limiter, the third is the last one."""
+    monkeypatch.setenv("AIRFLOW__PTJOB__MAX_LOG_RECORDS_PER_SECOND", "20")
+    asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+    texts = [f"{number}" + "x" * (MAX_RECORD // 2) for number in range(3)]
+    written = []
+
+    class LoggerThatFailsOnce(ListLogger):
+        def info(self, message: str, *args: object) -> None:
+            written.append(args[0])
+            if len(written) == fails_at:
+                raise BrokenPipeError
+
+    log = TaskLog(LoggerThatFailsOnce())
+    for text in texts:
+        log.notice(text)
+    async with asyncio.timeout(10):
+        await log.written()
+        assert written == texts
+        log.notice("the next")
+        await log.written()
+    assert written[-1] == "the next"
+
+
 async def test_the_other_tasks_of_the_loop_have_their_turn_while_one_job_writes() -> None:
     """A reader with a whole page of lines yields to other tasks in between."""
     log, turns = TaskLog(ListLogger()), 0

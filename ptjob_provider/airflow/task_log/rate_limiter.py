@@ -110,8 +110,12 @@ class RateLimiter:
     def _give_turns(self) -> None:
         while self._turns and self._may_write():
             writer = self._turns.popleft()
-            if writer.write_record():
-                self._turns.append(writer)
+            has_more = True  # also if its logger fails: the writer still counts on its turn
+            try:
+                has_more = writer.write_record()
+            finally:
+                if has_more:
+                    self._turns.append(writer)
 
     def _may_write(self) -> bool:
         now = self._clock()

@@ -138,11 +138,13 @@ class TaskLog:
 
     def _write(self, text: str, cursor: LogCursor | None) -> None:
         # Airflow masks the task's log, but not the copy of it that LocalExecutor prints (observed on 3.3.2).
-        self._context.run(self._logger.info, "%s", masked(text))
+        try:
+            self._context.run(self._logger.info, "%s", masked(text))
+        finally:  # whoever waits for this record must not wait for ever if the logger fails
+            if self._written is not None:
+                self._written.set()
+                self._written = None
         self.cursor = cursor
-        if self._written is not None:
-            self._written.set()
-            self._written = None
 
     async def _next_record(self) -> None:
         self._written = self._written or asyncio.Event()
