@@ -281,7 +281,7 @@ class JobExecution:
 
     def add_rest_of_log(self, event: JobEvent) -> None:
         """Add the lines after the last one that the trigger has confirmed."""
-        asyncio.run(add_rest_of_log(self._session.backend, event, task_instance=self._ti, logger=self._log))
+        self._waiting.run(add_rest_of_log(self._session.backend, event, task_instance=self._ti, logger=self._log))
 
     @contextmanager
     def deciding_on_error(self) -> Iterator[None]:

@@ -14,9 +14,10 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, AirflowTaskTimeout
 from airflow.sdk.execution_time.timeout import TimeoutPosix
 
-from airflow_adapter.stand_ins import ListLogger, StandInTaskInstance, context, end_job
+from airflow_adapter.stand_ins import ListLogger, StandInTaskInstance, context, end_job, log_line
 from airflow_versions import since
 from fakes import ScriptedBackend
+from ptjob_provider.airflow.outcome import JobEvent, TaskStopped
 from ptjob_provider.airflow.supervisor import TaskStateAttemptStore
 from ptjob_provider.airflow.task_session import (
     JobExecution,
@@ -40,10 +41,11 @@ from ptjob_provider.core.identity import UNFOLLOWED_ANNOTATION, Instance
 from ptjob_provider.core.spec import TrainingJob
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable
 
     from airflow_adapter.stand_ins import FakeComms
     from ptjob_provider.core.identity import JobRef, Manifest
+    from ptjob_provider.core.logs import LogLine
     from ptjob_provider.core.run.submit import Submission
 
 JOB = TrainingJob.parse(name="digits", namespace="team", image="digits:1", workers=2)
@@ -355,6 +357,21 @@ def test_a_job_that_has_succeeded_by_airflows_alarm_is_verified_by_the_next_try(
     assert "has succeeded and is kept" in first.log.text
     assert first.next().submit().adopted
     assert (first.backend.created, first.backend.deleted) == (1, [])
+
+
+def test_a_task_is_stopped_while_it_adds_the_rest_of_its_log(comms: FakeComms) -> None:
+    comms.state = "failed"
+    trying = Try()
+    submission = trying.submit()
+
+    async def log_that_never_comes(*_: object, **__: object) -> AsyncIterator[LogLine]:
+        trying.waiting.wake()
+        await asyncio.Event().wait()
+        yield log_line(1)
+
+    trying.backend.logs = log_that_never_comes  # type: ignore[assignment]
+    with pytest.raises(TaskStopped, match="was deleted"), trying.execution.deciding_on_error():
+        trying.execution.add_rest_of_log(JobEvent(submission=submission, knows_place=True))
 
 
 def test_the_alarm_of_a_try_that_was_frozen_keeps_the_job_of_a_later_try(comms: FakeComms) -> None:

@@ -966,6 +966,21 @@ async def test_the_rest_of_a_log_is_caught_up_with() -> None:
     assert sink.lines == ["two"]
 
 
+async def test_the_rest_of_a_log_is_read_as_long_as_it_comes() -> None:
+    """The outcome is known: an API server or a node that does not answer must not hold it up."""
+    backend, sink = ScriptedBackend(), ListSink()
+    backend.lines = written("one", "two", "three")
+    backend.seconds_between_lines = 40
+
+    await catch_up(backend, submission(), sink=sink, cursor=None)
+    backend.seconds_between_lines = 3600
+    async with asyncio.timeout(100):
+        await catch_up(backend, submission(), sink=sink, cursor=backend.lines[0].cursor)
+
+    assert sink.lines == ["one", "two", "three"]
+    assert "(nothing came for 60 s); the last line that was read is of 2026-11-20T12:00:11.5Z" in sink.notices[0]
+
+
 @pytest.mark.parametrize(("lines", "said"), [(written("one"), "12:00:11.5Z"), ([], "no line had been read")])
 async def test_a_log_that_went_with_its_pod_is_stated(lines: list[LogLine], said: str) -> None:
     backend, sink = ScriptedBackend(), ListSink()

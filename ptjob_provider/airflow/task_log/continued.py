@@ -98,5 +98,7 @@ async def add_rest_of_log(backend: Backend, event: JobEvent, *, task_instance: A
         stored = of_job(stored, event.submission.ref.uid)
         cursor = _cursor(stored)
         sink.continue_after(cursor, why_repeated=_ANOTHER if stored else "")
-    await catch_up(backend, event.submission, sink=sink, cursor=cursor)
-    sink.flush()
+    try:
+        await catch_up(backend, event.submission, sink=sink, cursor=cursor)
+    finally:
+        sink.flush()

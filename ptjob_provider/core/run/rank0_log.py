@@ -41,6 +41,9 @@ up to 30 s for the other processes."""
 _WHOLE_SECOND = timedelta(seconds=1)
 """Added to a container's end time, which has whole seconds: the container may have written later in that second."""
 
+_REST_TIMEOUT = 60.0
+"""Maximum seconds without a line while the rest of an ended job's log is read."""
+
 _LAST_LINES_TIMEOUT = 5.0
 """Maximum seconds of each read for a diagnosis: meanwhile the job is neither observed nor stopped."""
 
@@ -221,11 +224,20 @@ async def _last(
 
 
 async def catch_up(backend: Backend, submission: Submission, *, sink: Sink, cursor: LogCursor | None) -> None:
-    """Pass all existing lines after the cursor to the sink; log a notice if the log is no longer readable."""
+    """Pass all existing lines after the cursor to the sink; log a notice if the log is no longer readable.
+
+    Gives up after `_REST_TIMEOUT` without a line, because the job's outcome is known and waits for this.
+    """
+    clock = asyncio.get_running_loop().time
+    lines = backend.logs(submission.ref, submission.rank0, since=cursor, follow=False)
     try:
-        async for line in backend.logs(submission.ref, submission.rank0, since=cursor, follow=False):
-            sink.line(line)
-            await sink.room()
-    except PTJobError as error:
+        async with asyncio.timeout(_REST_TIMEOUT) as limit, contextlib.aclosing(lines):
+            async for line in lines:
+                sink.line(line)
+                cursor = line.cursor
+                await sink.room()
+                limit.reschedule(clock() + _REST_TIMEOUT)
+    except (PTJobError, TimeoutError) as error:
+        why = str(error) or f"nothing came for {_REST_TIMEOUT:.0f} s"
         last = f"the last line that was read is of {cursor.timestamp}" if cursor else "no line had been read"
-        sink.notice(f"{submission.ref}: the rest of rank 0's log cannot be read any more ({error}); {last}")
+        sink.notice(f"{submission.ref}: the rest of rank 0's log cannot be read any more ({why}); {last}")
