@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import time
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -196,6 +197,35 @@ async def test_a_clock_that_was_set_ends_no_wait(server: StandInCluster) -> None
         assert server.deleted == []
         assert (await following.outcome()).outcome is Outcome.FAILED
         assert following.now() - NOON < timedelta(hours=-4.5)
+
+
+@pytest.mark.parametrize("step", [timedelta(days=2), -timedelta(days=2)])
+async def test_a_clock_that_was_set_moves_no_deadline(server: StandInCluster, step: timedelta) -> None:
+    async with followed(deadline=NOON + timedelta(minutes=30)) as following:
+        server.put("pods", pod("digits"))
+        server.put("pytorchjobs", job("digits", "Created", "Running"))
+        following.step = step
+        await asyncio.sleep(29 * MINUTE)
+        assert (server.deleted, following.task.done()) == ([], False)
+
+        assert (await following.outcome()).outcome is Outcome.TIMED_OUT
+        assert timedelta(minutes=29) < following.now() - step - NOON < timedelta(minutes=31)
+    assert server.deleted == ["digits"]
+
+
+async def test_a_deadline_passes_while_the_machine_is_suspended(
+    server: StandInCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The follower notices it at its next look at the clock."""
+    async with followed(deadline=NOON + timedelta(hours=1)) as following:
+        server.put("pods", pod("digits"))
+        server.put("pytorchjobs", job("digits", "Created", "Running"))
+        await asyncio.sleep(MINUTE)
+        clock = time.clock_gettime
+        monkeypatch.setattr(time, "clock_gettime", lambda which: clock(which) + 3600)
+
+        assert (await following.outcome()).outcome is Outcome.TIMED_OUT
+        assert following.now() - NOON < timedelta(minutes=15)
 
 
 async def test_a_server_that_is_silent_at_the_deadline_leaves_the_attempt_open(server: StandInCluster) -> None:

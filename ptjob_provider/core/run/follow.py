@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
+import time
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
@@ -77,6 +79,12 @@ _MOMENT = timedelta(milliseconds=100)
 """Time that the operator has to notice by itself that a job is past its deadline."""
 
 
+def _seconds() -> float:
+    """Return seconds of the loop's clock, which nobody can set, and those in which this machine was suspended."""
+    since_boot = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # Linux only
+    return asyncio.get_running_loop().time() + time.clock_gettime(since_boot) - time.monotonic()
+
+
 class FollowOptions(TypedDict, total=False):
     """Options of `follow`, which describes them."""
 
@@ -113,7 +121,8 @@ async def follow(
         api_error_timeout: seconds of uninterrupted refusals of requests about the job after which following is given
             up.
         clock: the wall clock.
-        deadline: an aware instant at which the job is deleted and the outcome is TIMED_OUT; None: no deadline.
+        deadline: an aware instant at which the job is deleted and the outcome is TIMED_OUT; None: no deadline. Setting
+            the wall clock later does not move it.
         limits: maximum waits after which a job that cannot progress is given up and deleted; by default `Limits()`.
         keep_running_pods: keep the replicas that the operator leaves running after the job's end.
         leave_stuck: do not delete a job that is given up; only the deadline deletes it.
@@ -178,6 +187,7 @@ class _Follower:
         kept_wait: the (replica, reason) pairs that the recorded history shows as waiting.
         ordered: the end for which a deletion was requested.
         ending: judges the job again and carries out its end; None as long as nothing demands that.
+        overdue_at: when the deadline passes, see `_seconds`; infinite for none.
         silent_since: since when the server has not answered at the deadline, by the loop's clock; None: none.
     """
 
@@ -199,6 +209,7 @@ class _Follower:
     ordered: _End | None = None
     ending: asyncio.Task[_End | None] | None = None
     silent_since: float | None = None
+    overdue_at: float = math.inf
 
     @property
     def submission(self) -> Submission:
@@ -209,6 +220,8 @@ class _Follower:
         return self.submission.ref
 
     async def run(self) -> JobOutcome:
+        if self.deadline is not None and not self.hands_off:
+            self.overdue_at = _seconds() + (self.deadline - self.clock()).total_seconds()
         try:
             # The watch stays open, because its cache answers later reads of the job without requests.
             async with contextlib.aclosing(self.errors.stream(self._watch)) as watch:
@@ -335,8 +348,8 @@ class _Follower:
         While an end is being carried out, limits and a deadline that have passed are not due again.
         """
         now = self.clock()
-        instants = [None if self.hands_off else self.deadline, self.known.waiting.due(), self._wakes_operator_at()]
-        left = [_LONGEST]
+        instants = [self.known.waiting.due(), self._wakes_operator_at()]
+        left = [_LONGEST, self.overdue_at - _seconds()]
         if self.known.record is not None and not self.hands_off:
             is_current = self.backend.view(self.ref).age <= CURRENT
             instants.append(diagnoses.ends_at(self.known.record, now=now, limits=self.limits) if is_current else None)
@@ -422,20 +435,20 @@ class _Follower:
         """Return the end that the observations so far demand; None while the job goes on."""
         phase = self.known.status.phase
         if self.known.deleted:
-            return self.ordered or self._end_of_gone(self.known.pods, self.clock())
+            return self.ordered or self._end_of_gone(self.known.pods)
         if phase.is_terminal:
             return _End(outcome=Outcome.SUCCEEDED if phase is JobPhase.SUCCEEDED else Outcome.FAILED)
         return None if self.hands_off else self._end_by_us(self.known.pods, self.clock())
 
-    def _end_of_gone(self, record: history.PodHistory, now: datetime) -> _End:
+    def _end_of_gone(self, record: history.PodHistory) -> _End:
         """Return the end of a deleted job; after the deadline, most likely an earlier follower has deleted the job."""
         ranks = self.submission.ranks
-        if self.deadline is not None and now >= self.deadline and not self.hands_off:
+        if _seconds() >= self.overdue_at:
             return _End(outcome=Outcome.TIMED_OUT, diagnosis=diagnoses.timed_out(record, ranks=ranks, is_gone=True))
         return _End(outcome=Outcome.DELETED, diagnosis=diagnoses.deleted(record, ranks=ranks))
 
     def _end_by_us(self, record: history.PodHistory, now: datetime) -> _End | None:
-        if self.deadline is not None and now >= self.deadline:
+        if _seconds() >= self.overdue_at:
             why = diagnoses.timed_out(record, ranks=self.submission.ranks, waiting=self.known.waiting.reason)
             return _End(outcome=Outcome.TIMED_OUT, diagnosis=why, stop=True)
         if self.known.record is None:  # nothing was observed yet
