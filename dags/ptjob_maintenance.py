@@ -6,8 +6,9 @@ this Airflow whose task has ended or is gone, logs each with its owner, and stop
 
 Three kinds of jobs are kept: those of other Airflows; those that their task only submitted
 (`wait_for_completion=False`); and, for `[ptjob] orphan_grace`, those that the last try of their task could not follow
-because the API server refused it, or whose task has no state, as after a scheduler has reset it. If the database seems
-to be a copy of another Airflow's, the task fails without checking any job; its error says what to do.
+because the API server refused it, or whose task has no state or is gone, as after a scheduler has reset it or the
+database was restored. If the database seems to be a copy of another Airflow's, the task fails without checking any job;
+its error says what to do.
 
 To adapt it: set the namespaces of your jobs, check the result of a run with `dry_run`, and unpause it.
 """

@@ -8,15 +8,15 @@ each job:
     -----------------------    ----------------------------    ---------------------------------------
     yes                        no                              followed
     yes                        yes                             orphaned: its task follows the later one
-    no, or it is gone          -                               orphaned
-    has no state               -                               orphaned after the grace period of unfollowed jobs
+    no                         -                               orphaned
+    has no state, or is gone   -                               orphaned after the grace period of unfollowed jobs
     no answer                  -                               kept, and reported as unknown
 
 The search ignores jobs of other installations, jobs that no Airflow task created, jobs younger than the grace period,
 and jobs left running on request (`LeaveRunning`). A job that its last try could not follow any more may be healthy, and
-has a longer grace period. So has the job of a task without a state, from the first search that finds it: a scheduler
-that takes over resets running tasks, and their next tries adopt their jobs. Of an ended job, only the replicas that
-still run are stopped.
+has a longer grace period. So has the job of a task without a state, or that is gone, from the first search that finds
+it: a scheduler that takes over resets running tasks, and their next tries adopt their jobs; a database that was
+restored from a backup lacks the runs that began since. Of an ended job, only the replicas that still run are stopped.
 """
 
 from __future__ import annotations
@@ -62,6 +62,7 @@ WAITING_STATES = frozenset(
 )
 """Airflow states of a task instance that follows its job, or whose next try will follow it."""
 
+_GONE = "its task instance is gone"
 _RESET = "its task has no state: it was cleared, or reset by a scheduler"
 
 
@@ -200,7 +201,7 @@ def reason(job: LiveJob, state: str | None, jobs: Sequence[LiveJob]) -> str:
         jobs: all live jobs.
     """
     if state is None:
-        return "its task instance is gone"
+        return _GONE
     if state == "none":
         return _RESET
     if state not in WAITING_STATES:
@@ -267,7 +268,7 @@ async def _stopped(backend: Backend, orphan: Orphan, now: datetime) -> Orphan:
     has_been = (orphan.job.phase.is_terminal, orphan.job.unfollowed_since, orphan.job.leave_running)
     try:
         change = kinds.named(ref.kind).STOP_RUNNING_PODS
-        if orphan.why == _RESET and orphan.job.unfollowed_since is None:
+        if orphan.why in {_RESET, _GONE} and orphan.job.unfollowed_since is None:
             await backend.patch(ref, {"metadata": {"annotations": {UNFOLLOWED_ANNOTATION: now.isoformat()}}})
             return orphan
         if orphan.job.phase.is_terminal and change is not None:
