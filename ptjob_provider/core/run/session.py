@@ -86,10 +86,9 @@ class Session:
             owner=self.owner,
             store=self.store,
             api_error_timeout=self.api_error_timeout,
+            on_known=self.on_known,
             **self.how_to_submit,
         )
-        if self.on_known is not None:
-            await self.on_known(submission)
         if job.tensorboard is None:
             return submission
         return replace(submission, tensorboard_url=await self.backend.ensure_tensorboard(submission.ref))

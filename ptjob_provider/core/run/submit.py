@@ -203,13 +203,14 @@ async def ensure_submitted(
     store: AttemptStore,
     api_error_timeout: float = TIMEOUT,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    on_known: Callable[[Submission], Awaitable[None]] | None = None,
     **options: Unpack[SubmitOptions],
 ) -> Submission:
     """Create the job or adopt the existing one, as in the module's table; safe to repeat after any failure.
 
     The record is saved before the create request, so that after a kill a later process knows which job may exist. A
     refused create request is final. Other refused requests about a job that may exist are repeated for
-    `api_error_timeout` seconds.
+    `api_error_timeout` seconds. `on_known` is called as soon as the job is known to exist.
 
     Raises:
         InvalidSpec, UnsupportedByBackend: nothing was started.
@@ -224,6 +225,7 @@ async def ensure_submitted(
         store=store,
         api_error_timeout=api_error_timeout,
         sleep=sleep,
+        on_known=on_known,
         record=store.load(),
         **options,
     )
@@ -251,6 +253,7 @@ class _Submitter:
     store: AttemptStore
     api_error_timeout: float
     sleep: Callable[[float], Awaitable[None]]
+    on_known: Callable[[Submission], Awaitable[None]] | None
     record: AttemptRecord | None
     clear_number: int = 0
     tries_before_clear: int = 0
@@ -272,7 +275,11 @@ class _Submitter:
         """Create or adopt the job, and create its Secret if an interrupted try has created only the job."""
         submission = await self._submitted()
         if submission.adopted:
-            submission = await self._note(submission)
+            submission = replace(submission, adopted_by=(*submission.adopted_by, self.intent))
+        if self.on_known is not None:
+            await self.on_known(submission)
+        if submission.adopted:
+            await self._note(submission.ref)
         rendered = self._render(submission.attempt)
         if submission.adopted and rendered.secret is not None and self._has_same_folder(submission):
             _, secret = code.with_secret_named({}, rendered.secret, self.secret_name)
@@ -282,7 +289,7 @@ class _Submitter:
             logger.warning("%s: %s", submission.ref, change)
         return submission
 
-    async def _note(self, submission: Submission) -> Submission:
+    async def _note(self, ref: JobRef) -> None:
         """Note on an adopted job that this try follows it: a frozen follower of an earlier try must not stop it.
 
         This try also decides anew which parts of the job may run although no task follows it, see `orphans.marked`.
@@ -290,12 +297,9 @@ class _Submitter:
         mark = (self.job.annotations or {}).get(LEAVE_RUNNING_ANNOTATION)
         notes = {ADOPTED_ANNOTATION: self.intent, LEAVE_RUNNING_ANNOTATION: mark}
         try:
-            await self.backend.patch(submission.ref, {"metadata": {"annotations": notes}})
+            await self.backend.patch(ref, {"metadata": {"annotations": notes}})
         except ClusterError as error:  # following the job matters more
-            logger.warning(
-                "%s: an earlier try that was frozen may stop it, for want of a note: %s", submission.ref, error
-            )
-        return replace(submission, adopted_by=(*submission.adopted_by, self.intent))
+            logger.warning("%s: an earlier try that was frozen may stop it, for want of a note: %s", ref, error)
 
     def _has_same_folder(self, submission: Submission) -> bool:
         """Return whether the job was created with the same folder; its pods accept no other archive."""
