@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -19,10 +19,23 @@ from ends import (
     record_of,
     wait,
 )
-from ptjob_provider.core.diagnosis import Cause, Diagnosis, Limits, WaitingNotice, ending, outlook, waiting_reason
-from ptjob_provider.core.history import PodHistory, Restarts, Waiting, WaitKind
+from ptjob_provider.core.diagnosis import (
+    Cause,
+    Diagnosis,
+    Limits,
+    WaitingNotice,
+    ending,
+    outlook,
+    root_cause,
+    waiting_reason,
+)
+from ptjob_provider.core.diagnosis.classify import Classification, classify
+from ptjob_provider.core.history import PodHistory, Restarts, Termination, Waiting, WaitKind
 from ptjob_provider.core.status import JobPhase, JobStatus
 from rows import each_row
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 def after(seconds: float, *waits: Waiting, limits: Limits | None = None, **more: Any) -> Diagnosis | None:
@@ -277,6 +290,23 @@ class TestWaitingReason:
         self, record: PodHistory, replicas: int, reason: str
     ) -> None:
         assert waiting_reason(record, WAITING, replicas=replicas, rank0=MASTER) == reason
+
+    def test_of_replicas_that_crash_the_end_of_each_is_classified_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Each observation of a job takes the event loop's time from all other jobs."""
+        classified: list[str] = []
+
+        def counting(end: Termination, lines: Sequence[str]) -> Classification:
+            classified.append(end.key)
+            return classify(end, lines)
+
+        monkeypatch.setattr(root_cause, "classify", counting)
+        names = [f"worker-{number}" for number in range(20)]
+        ends = tuple(end(name, at=run) for name in names for run in range(3))
+        looping = PodHistory(terminations=ends, waiting=tuple(wait(WaitKind.CRASH_LOOP, name) for name in names))
+
+        waiting_reason(looping, WAITING, replicas=20, rank0=MASTER)
+
+        assert sorted(classified) == sorted(f"{name}/2" for name in names)
 
     def test_a_crash_loop_says_how_the_last_run_ended(self) -> None:
         """The kubelet's back-off is not shown, because it changes by itself."""

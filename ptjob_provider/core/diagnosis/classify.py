@@ -3,6 +3,9 @@
 Only failures that match a hint in `_HOPELESS` are not retried: a useless retry costs minutes, a missing retry may cost
 a night. These hints are therefore errors that recur with the same code, image and arguments at any time and place. They
 are ignored where the log mentions a server, a disk or a race (`_PASSING`). `docs/explanation/failures.md` lists them.
+
+A pattern that is searched has no repeat without a limit behind a beginning that may come again and again: the search
+would take quadratic time on a long line, in the event loop of all jobs.
 """
 
 from __future__ import annotations
@@ -67,15 +70,16 @@ _CODE = _hopeless(
     _types("AttributeError", "TypeError", "IsADirectoryError", "NotADirectoryError"),
     # PyTorch's errors about shapes,
     r"shapes cannot be multiplied|size mismatch(?:,| for)|must match the size of tensor|is invalid for input of size",
-    r"Sizes of tensors must match|expected input\[.*\] to have|stack expects each tensor|[Ss]hape mismatch",
+    r"Sizes of tensors must match|expected input\[.{0,300}\] to have|stack expects each tensor|[Ss]hape mismatch",
     r"Expected input batch_size|different to the input size|Expected \d(?:D|-dimensional) |[Ii]ncompatible shapes",
     r"could not be broadcast|could not broadcast|expanded size of the tensor|more than 1 value per channel",
     r"index out of range in self|Target \S+ is out of bounds|Dimension out of range|device-side assert triggered",
     r"greater than actual input size|view size is not compatible|inhomogeneous shape",
     # about types and devices,
     r"Expected all tensors to be on the same device|Expected object of|expected (?:scalar type|m1 and m2)",
-    r"type .* should be the same|must have the same dtype|not implemented for '\w+'|Found dtype .* but expected",
-    r"expected (?:it|them) to be on (?:GPU|CPU)|CUDA error: invalid configuration argument",
+    r"type .{0,300} should be the same|must have the same dtype|not implemented for '\w+'",
+    r"Found dtype .{0,300} but expected|expected (?:it|them) to be on (?:GPU|CPU)",
+    r"CUDA error: invalid configuration argument",
     # about the graph and processes
     r"does not require grad|modified by an inplace operation|backward through the graph a second time",
     r"leaf Variable that requires grad|Expected to have finished reduction|Expected to mark a variable ready only once",
@@ -104,14 +108,14 @@ _GPU = _hopeless(
     "Have the job's GPUs and the image's PyTorch fit each other",
     r"no kernel image is available|invalid device (?:ordinal|function)|unsupported toolchain",
     r"CUDA driver version is insufficient|driver on your system is too old|Invalid device id|device < num_gpus",
-    r"doesn't support bf16|only supports .* GPUs",
+    r"doesn't support bf16|only supports .{0,300} GPUs",
 )
 _SETTINGS = _hopeless(
     "Correct the training's settings",
     _types(r"\w*[Cc]onfig\w*(?:Error|Exception)", r"\w*ValidationError", "UsageError", "BadParameter"),
     r"^(?:omegaconf|hydra|yaml|configparser|tomllib|argparse|jsonargparse)\.(?!\S*Instantiation)[\w.]+(?::|$)",
     r"api_key not configured|^KeyError: '[A-Z][A-Z0-9_]{2,}'|environment variable \S+ expected",
-    r"(?:should|must) be one of|not found\. Available|Target modules .* not found",
+    r"(?:should|must) be one of|not found\. Available|Target modules .{0,300} not found",
     r"(?:Unknown|Unrecognized|Unsupported) (?:model|configuration|split|optimizer|dataset|architecture)\b",
     r"^ValueError: .*(?i:deepspeed).config|Check batch related parameters|not used by the (?:model|HfArgumentParser)",
     r"^ValueError: `?--\w|^ValueError: .*[Pp]lease (?:specify|pass|set|provide|choose|pick) ",
@@ -125,7 +129,8 @@ _HUB = _hopeless(
     _types("RepositoryNotFoundError", "GatedRepoError", "RevisionNotFoundError", "EntryNotFoundError"),
     _types("DatasetNotFoundError", "RemoteEntryNotFoundError", "DisabledRepoError"),
     r"not a valid model identifier|access a gated repo|does not appear to have a file named",
-    r"40[134] Client Error.*//(?:huggingface\.co|hf\.co)/|doesn't exist on the Hub|NoSuchBucket|InvalidAccessKeyId",
+    r"40[134] Client Error.{0,300}//(?:huggingface\.co|hf\.co)/|doesn't exist on the Hub",
+    r"NoSuchBucket|InvalidAccessKeyId",
 )
 _NO_GPU = Hint(
     pattern=NCCL_WITHOUT_GPU,
@@ -139,7 +144,7 @@ _KILLED_LOADER = _passing(  # not OUT_OF_MEMORY: if the memory limit is the reas
 )
 _ARGUMENTS = _hopeless(
     "Correct the program's arguments",
-    r": error: (?:unrecognized arguments|the following arguments are required|argument \S+.*: |ambiguous option)",
+    r": error: (?:unrecognized arguments|the following arguments are required|argument \S.{0,300}: |ambiguous option)",
     r"^Error: (?:No such (?:option|command)|Missing (?:argument|option|parameter)|Invalid value for|Got unexpected)",
     r"Could not consume arg",
 )
@@ -170,7 +175,8 @@ _SHARED_MEMORY = Hint(
 )
 _DISK_FULL = Hint(
     pattern=re.compile(  # torch.save reports a failed write by its position
-        r"No space left on device|Disk quota exceeded|unexpected pos \d+ vs|PytorchStreamWriter .*file write failed"
+        r"No space left on device|Disk quota exceeded|unexpected pos \d+ vs"
+        r"|PytorchStreamWriter .{0,300}file write failed"
     ),
     cause=Cause.DISK_FULL,
     in_chain=True,
@@ -212,7 +218,9 @@ _HOPELESS = (
     _hopeless("Have each process use a GPU of its own", NCCL_MISUSED.pattern),
 )
 _SERVER = Hint(
-    pattern=re.compile(r"^[\w.]*(?:Connection\w*Error|Connect\w*Timeout|ReadTimeout|TimeoutError|URLError|gaierror)\b"),
+    pattern=re.compile(
+        r"^[\w.]*(?:Connection\w{0,40}Error|Connect\w{0,40}Timeout|ReadTimeout|TimeoutError|URLError|gaierror)\b"
+    ),
     resolution="Look at the server that it could not reach; a retry may help",
     retryable=True,
 )
@@ -223,7 +231,7 @@ _FAULTY_GPU = Hint(
 )
 _PASSING = re.compile(
     # servers and networks
-    r"\w*(?:Connection|Timeout|ProtocolError|IncompleteRead|ChunkedEncoding|Disconnected|BrokenPipe|LocalEntryNotFound)"
+    r"Connection|Timeout|ProtocolError|IncompleteRead|ChunkedEncoding|Disconnected|BrokenPipe|LocalEntryNotFound"
     r"|SSLError|TransportError|OperationalError|ServiceUnavailable|TooManyRequests|gaierror"
     r"|timed out|[Cc]onnect(?:ion)? (?:reset|refused|aborted|closed|broken|error|to )|couldn't connect|name resolution"
     r"|[Tt]emporar(?:y failure|ily)|[Tt]oo [Mm]any [Rr]equests|[Rr]ate limit|SlowDown|Server Error|[Tt]ry again"
@@ -238,7 +246,7 @@ _PASSING = re.compile(
 )
 _NO_HINT = Hint(pattern=re.compile(r"$^"), retryable=None)
 _LAUNCHER = re.compile(r"^(?:[\w.]+\.)?CalledProcessError: Command '\['[^']*python[\d.]*', (?!'-m', 'pip')")
-_SIZE = r"(\d+(?:\.\d+)?) ([KMG])iB"
+_SIZE = r"(\d{1,9}(?:\.\d{1,9})?) ([KMG])iB"
 _TRIED = re.compile(rf"Tried to allocate {_SIZE}")
 _TOTAL = re.compile(rf"total capac\w+ of {_SIZE}|{_SIZE} total capacity")
 _HELD = re.compile(rf"this process has {_SIZE}|{_SIZE} already allocated|allocated memory {_SIZE} is allocated")

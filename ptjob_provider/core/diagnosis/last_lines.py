@@ -30,7 +30,7 @@ _PULL = re.compile(
     r'^(?:rpc error: code = \w+ desc = )?failed to pull and unpack image "(?P<image>[^"]*)": '
     r'(?:failed to \w+ \w+ "[^"]*": )?(?:(?P=image): )?'
 )
-_MOUNT = re.compile(r" Mounting command: .* Output: (?:mount: /\S+: )?")
+_MOUNT = re.compile(r" Mounting command: .{0,1024} Output: (?:mount: /\S+: )?")
 _USAGE = re.compile(r"^[Uu]sage: ")
 _USAGE_ERROR = re.compile(r"^\S.*: error: .+")
 _WHAT = re.compile(r"^\s*what\(\):\s+(.+)")
@@ -45,20 +45,21 @@ _CONNECTION = re.compile(
     r"|Socket Timeout|client socket has (?:failed|timed out)|recvValue failed|Heartbeat monitor timed out"
 )
 NCCL_WITHOUT_GPU = re.compile(
-    r"nccl\w* (?:needs a|requires at least one) (?:GPU|CUDA device)|ProcessGroupNCCL is only supported with GPUs"
-    r"|Distributed package doesn't have NCCL|nccl.*no CUDA-capable device",
+    r"nccl\w{0,40} (?:needs a|requires at least one) (?:GPU|CUDA device)|ProcessGroupNCCL is only supported with GPUs"
+    r"|Distributed package doesn't have NCCL|nccl.{0,300}no CUDA-capable device",
     re.IGNORECASE,
 )
 """Errors that NCCL has found no GPU, or that PyTorch is a build without NCCL (for CPUs)."""
 NCCL_MISUSED = re.compile(
-    r"ncclInvalid(?:Usage|Argument)|, invalid (?:usage|argument)(?: \(run with .*\))?, NCCL|Duplicate GPU detected"
+    r"ncclInvalid(?:Usage|Argument)|, invalid (?:usage|argument)(?: \(run with .{0,300}\))?, NCCL"
+    r"|Duplicate GPU detected"
 )
 """Errors of NCCL about invalid use by the program, such as two ranks on one GPU."""
 _CUDA_FAILED = re.compile(r"CUDA error: |unhandled cuda error|c10_cuda_check_implementation")
 """Signs that a CUDA call of this process has failed, which NCCL's watchdog reports like a lost connection."""
 PORT_TAKEN = re.compile(r"EADDRINUSE|[Aa]ddress already in use")
 """Errors that the port for the other replicas is taken."""
-TOO_FEW = re.compile(r"\d+/\d+ clients joined")
+TOO_FEW = re.compile(r"\d/\d+ clients joined")
 """PyTorch's error that fewer processes met than the job counts."""
 _DISTRIBUTED = re.compile(r"torch[./]distributed|c10d|gloo|nccl|TCPStore|ProcessGroup|elastic", re.IGNORECASE)
 

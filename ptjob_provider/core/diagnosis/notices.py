@@ -11,7 +11,7 @@ from ptjob_provider.core.containment import contained
 from ptjob_provider.core.diagnosis.causes import first_few
 from ptjob_provider.core.diagnosis.classify import STOPS, classify, signal_of
 from ptjob_provider.core.diagnosis.last_lines import clip, runtime_error
-from ptjob_provider.core.diagnosis.root_cause import candidates_of
+from ptjob_provider.core.diagnosis.root_cause import candidate_of
 from ptjob_provider.core.diagnosis.startup_failure import WAITS_FOR_MASTER, advice_on
 from ptjob_provider.core.diagnosis.timeouts import clocks, duration
 from ptjob_provider.core.history import ContainerKind, WaitKind
@@ -110,11 +110,9 @@ def _stranded(history: PodHistory, rank0: str) -> str:
     if not late:
         return ""
     first, who = min(late), "it was" if len(late) == 1 else f"{', '.join(first_few(sorted(late)))} were"
-    failures = [
-        each for each in candidates_of(history) if each.end.kind is ContainerKind.TRAINING and each.end.replica == first
-    ]
+    failure = next(end for end in reversed(trained) if end.failed and end.replica == first)
     again = f"{who} started again after {rank0} (rank 0) had ended, and may wait for it for ever"
-    return f"{first} {failures[-1].classified.text()}; {again}; delete the job if it does not get on"
+    return f"{first} {candidate_of(failure).classified.text()}; {again}; delete the job if it does not get on"
 
 
 def _counts(history: PodHistory, replicas: int) -> str:
@@ -155,14 +153,11 @@ def _crash(history: PodHistory, wait: Waiting) -> str:
     counts = history.restarts_of(wait.replica, wait.container)
     total = counts.total if counts else 0
     times = f"{total} restart{'' if total == 1 else 's'} so far"
-    last = [
-        candidate
-        for candidate in candidates_of(history)
-        if (candidate.end.replica, candidate.end.container) == (wait.replica, wait.container)
-    ]
-    if not last:
-        return f"crash loop, {times}"
-    return f"{last[-1].classified.text()}; {times}"
+    own = (wait.replica, wait.container)
+    last = next(
+        (end for end in reversed(history.terminations) if end.failed and (end.replica, end.container) == own), None
+    )
+    return f"{candidate_of(last).classified.text()}; {times}" if last else f"crash loop, {times}"
 
 
 def outlook(history: PodHistory, *, limits: Limits | None, deadline: datetime | None = None) -> str:

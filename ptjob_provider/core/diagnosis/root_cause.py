@@ -162,7 +162,7 @@ def candidates_of(
     failed = [end for end in history.terminations if end.failed]
     all_tails = tails or {}
     candidates = [
-        _candidate(end, () if history.is_superseded(end) else all_tails.get(end.replica, ())) for end in failed
+        candidate_of(end, () if history.is_superseded(end) else all_tails.get(end.replica, ())) for end in failed
     ]
     removed = [removal.requested_at for removal in history.removals]
     since = min([*removed, *([over_at] if over_at else [])]) if removed else None
@@ -332,7 +332,8 @@ def outputs_failed(problems: Sequence[OutputProblem], *, replica: str = "", log:
     )
 
 
-def _candidate(end: Termination, tail: Sequence[str]) -> Candidate:
+def candidate_of(end: Termination, tail: Sequence[str] = ()) -> Candidate:
+    """Return a failed end with its classification; `tail` are the last lines of its run's log, if they were read."""
     message = () if _is_kubelets(end) else lines_of(end.message)
     lines = tuple(tail) if end.kind is ContainerKind.TRAINING and _reaches(tail, message) else message
     classified = classify(end, lines)

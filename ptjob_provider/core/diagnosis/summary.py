@@ -27,7 +27,7 @@ _QUOTA = re.compile(r"exceeded quota: ([\w.-]+)")
 _TOO_SMALL = re.compile(r"the quota ([\w.-]+) (?:is smaller than|allows) ")
 _LACKS = re.compile(r"Insufficient ([\w./-]*\w)")
 _EXIT_CODE = re.compile(r"exited with code (\d+)")
-_BECAUSE = re.compile(r".* because ")
+_BECAUSE = re.compile(r"^.* because ")
 _COUNT_ALONE = re.compile(r"replica\(s\) failed|^jobset failed due to one or more job failures")
 """Operators' messages that only name a role or a batch Job, which is often not the one that failed first."""
 _NOT_HERE = "see ptjob get"

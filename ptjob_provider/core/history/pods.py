@@ -30,7 +30,7 @@ _RUN_ERRORS = {"RunContainerError", "CreateContainerError", "StartError", "Conta
 _NO_PROGRAM = re.compile(
     r"no such file or directory|executable file not found|permission denied|exec format error|not a directory"
 )
-_NODES = re.compile(r"\d+/\d+ nodes are available: .*?\.(?=\s|$)")
+_NODES = re.compile(r"(?<!\d)\d+/\d+ nodes are available: .{0,1024}?\.(?=\s|$)")
 _NOT_MADE = {"FailedCreatePod", "FailedCreate"}
 """Event reasons for pods that training-operator, or the batch Job under a TrainJob, could not create."""
 _NOTHING_MADE = {"TrainJobResourcesCreationFailed", "HeadlessServiceCreationFailed", "JobCreationFailed"}
