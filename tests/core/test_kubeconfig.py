@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 from typing import TYPE_CHECKING, Any
 
+import psutil
 import pytest
 import yaml
 from kubernetes_asyncio.config import kube_config
@@ -122,27 +124,62 @@ async def test_of_several_kubeconfigs_the_first_that_says_it_counts_and_empty_on
     assert "no kubeconfig" in await refusal(kube_config_path=f"{tmp_path}/empty:{tmp_path}/comment")
 
 
-async def test_a_credential_plugin_that_hangs_is_started_once_and_waited_for_for_a_while(
+def with_plugin(script: str) -> ClusterConfig:
+    plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "args": ["-c", script]}
+    return ClusterConfig(kube_config=yaml.safe_dump(document(user={"user": {"exec": plugin}})), attempts=1)
+
+
+ANSWERS = """echo '{"apiVersion": "client.authentication.k8s.io/v1", "kind": "", "status": {"token": "t"}}'"""
+
+
+async def test_a_credential_plugin_that_hangs_is_ended_and_started_anew_by_the_next_request(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ptjob_provider.core.kubernetes.client.http._LOADING_TIMEOUT", 0.3)
+    monkeypatch.setattr("ptjob_provider.core.kubernetes.client.credentials._PLUGIN_TIMEOUT", 0.5)
     started, go_on = tmp_path / "started", tmp_path / "go-on"
-    waits = f"echo $$ >> {started}; until [ -e {go_on} ]; do sleep 0.05; done"
-    plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "args": ["-c", waits]}
-    file = tmp_path / "config"
-    file.write_text(yaml.safe_dump(document(user={"user": {"exec": plugin}})))
+    config = with_plugin(f"echo $$ >> {started}; [ -e {go_on} ] || exec sleep 600; {ANSWERS}")
 
-    async with shared_client(ClusterConfig(kube_config_path=str(file))) as client:
-        while not started.exists():
-            with pytest.raises(ClusterUnavailable, match="could not be loaded within"):
-                await client.get("/api")
-        with pytest.raises(ClusterUnavailable, match="could not be loaded within"):
+    async with shared_client(config) as client:
+        refused = await asyncio.gather(*(client.get("/api") for _ in range(3)), return_exceptions=True)
+        assert {str(each).partition(";")[0] for each in refused} == {
+            "the connection's kubeconfig: its credential plugin did not answer within 0.5 s and was ended"
+        }
+        (process,) = started.read_text().split()
+        assert not psutil.pid_exists(int(process))
+
+        go_on.touch()
+        with pytest.raises(ClusterUnavailable, match="Cannot connect"):
             await client.get("/api")
-        assert len(started.read_text().splitlines()) == 1
+        assert client._credentials.headers == {"Authorization": "Bearer t"}
 
-        go_on.touch()  # the plugin ends now, without a credential
-        assert client._loading is not None
-        await asyncio.wait({client._loading})
+
+async def test_a_credential_plugin_is_ended_with_its_client(tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+        loading = group.create_task(Credentials(with_plugin(f"echo $$ > {started}; exec sleep 600")).load())
+        while not (started.exists() and started.read_text()):  # noqa: ASYNC110 - of another process
+            await asyncio.sleep(0.01)
+        loading.cancel()
+        while psutil.pid_exists(int(started.read_text())):  # noqa: ASYNC110 - of another process
+            await asyncio.sleep(0.01)
+
+
+async def test_a_credential_plugin_may_write_much_and_does_not_read_our_stdin(tmp_path: Path) -> None:
+    """In a triggerer, stdin is the socket to Airflow; a plugin's debug log is longer than a pipe."""
+    seen = tmp_path / "stdin"
+    credentials = Credentials(with_plugin(f"readlink /proc/$$/fd/0 > {seen}; head -c 1000000 /dev/zero >&2; {ANSWERS}"))
+    reading, writing = os.pipe()
+    ours = os.dup(0)
+    os.dup2(reading, 0)
+    try:
+        await credentials.load()
+    finally:
+        os.dup2(ours, 0)
+        for each in (reading, writing, ours):
+            os.close(each)
+
+    assert credentials.headers == {"Authorization": "Bearer t"}
+    assert seen.read_text().strip() == "/dev/null"
 
 
 async def test_a_credential_that_is_loaded_again_at_once_serves_whoever_waited_for_the_first_load(

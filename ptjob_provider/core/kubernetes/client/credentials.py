@@ -7,13 +7,16 @@ with a service account saves.
 from __future__ import annotations
 
 import asyncio
+import asyncio.subprocess
 import base64
 import binascii
 import json
 import os
 import re
+import subprocess
 import time
 from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +27,7 @@ from ptjob_provider.core.errors import ClusterUnavailable, InvalidSpec
 from ptjob_provider.core.kubernetes.config import SERVICE_ACCOUNT
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Coroutine, Mapping
 
     from kubernetes_asyncio.client import Configuration
 
@@ -37,6 +40,12 @@ _SKEW = 60.0
 
 _PAUSE = 10.0
 """Minimum seconds between two renewals: an exec plugin that returns expired tokens must not run for every request."""
+
+_PLUGIN_TIMEOUT = 50.0
+"""Seconds after which a kubeconfig's exec plugin is ended; shorter than requests wait for it."""
+
+_PLUGIN_OUTPUT = 1 << 24
+"""Bytes that an exec plugin may write to stderr; the library reads it only after the end of stdout."""
 
 _NO_CONFIGURATION = "(no usable configuration of a cluster)"
 
@@ -128,7 +137,12 @@ class Credentials:
 
         configuration = Configuration()
         try:
-            loader = await self._fill(configuration)
+            loader = await _Load().result(self._fill(configuration))
+        except TimeoutError:
+            raise ClusterUnavailable(
+                f"{self._source}: its credential plugin did not answer within {_PLUGIN_TIMEOUT:g} s and was ended; run "
+                "it by hand, it may wait for something"
+            ) from None
         except (kubeconfig.ConfigException, OSError, yaml.YAMLError, *_MALFORMED) as error:
             if isinstance(error, FileNotFoundError) and (missing := self._missing_plugin(error.filename)):
                 raise InvalidSpec(f"{self._source}: {missing} {_NO_CONFIGURATION}") from error
@@ -192,6 +206,47 @@ class Credentials:
         if self._config.kube_config is not None:
             return "the connection's kubeconfig"
         return self._config.kube_config_path or "the default kubeconfig"
+
+
+class _Load(asyncio.SelectorEventLoop):
+    """Event loop, in a thread of its own, of one load of a kubeconfig.
+
+    The library gives a credential plugin our stdin, which in a triggerer is the socket to Airflow, and no time limit.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._plugins: list[asyncio.SubprocessTransport] = []
+
+    async def subprocess_exec(self, _: Any, *args: Any, **options: Any) -> Any:  # type: ignore[override]
+        """Start the plugin, without our stdin; see `asyncio.create_subprocess_exec`."""
+        protocol = partial(asyncio.subprocess.SubprocessStreamProtocol, _PLUGIN_OUTPUT, self)
+        started = await super().subprocess_exec(protocol, *args, **{**options, "stdin": subprocess.DEVNULL})
+        self._plugins.append(started[0])
+        return started
+
+    async def result(self, loading: Coroutine[Any, Any, object]) -> object:
+        """Return the result of the load; its plugin ends with it, also at the limit or when this is cancelled."""
+        try:
+            return await asyncio.to_thread(self._finish, self._limited(loading))
+        except asyncio.CancelledError:
+            for task in asyncio.all_tasks(self):
+                self.call_soon_threadsafe(task.cancel)
+            raise
+
+    def _finish(self, loading: Coroutine[Any, Any, object]) -> object:
+        with asyncio.Runner(loop_factory=lambda: self) as runner:
+            return runner.run(loading)
+
+    async def _limited(self, loading: Coroutine[Any, Any, object]) -> object:
+        try:
+            async with asyncio.timeout(_PLUGIN_TIMEOUT):
+                return await loading
+        finally:
+            for plugin in self._plugins:
+                plugin.close()
+            while any(plugin.get_returncode() is None for plugin in self._plugins):  # noqa: ASYNC110 - no event tells
+                await asyncio.sleep(0.01)
 
 
 def _content(path: Path) -> Any:

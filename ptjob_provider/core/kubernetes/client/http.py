@@ -34,7 +34,7 @@ _PAUSES = (0.35, 6.0)
 _CONNECT_TIMEOUT = 10.0
 _SOCKET_TIMEOUT = 30.0
 _LOADING_TIMEOUT = 60.0
-"""Maximum seconds for which requests wait for a credential; a kubeconfig's exec plugin may hang."""
+"""Maximum seconds for which requests wait for a credential; a kubeconfig may be on a file system that hangs."""
 
 _IDLE = 30.0
 """Seconds for which an unused client keeps its connections open."""
@@ -264,8 +264,8 @@ class Client:
         done, _ = await asyncio.wait({loading}, timeout=_LOADING_TIMEOUT)
         if not done:
             raise ClusterUnavailable(
-                f"the credential for the API server could not be loaded within {_LOADING_TIMEOUT:.0f} s; run the "
-                "kubeconfig's credential plugin by hand, it may wait for something"
+                f"the credential for the API server could not be loaded within {_LOADING_TIMEOUT:.0f} s; see "
+                "whether its files can be read"
             )
         return loading.result()
 
