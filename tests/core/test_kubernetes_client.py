@@ -236,6 +236,21 @@ async def test_an_answer_that_is_not_kubernetes_is_a_refusal(answer: dict[str, A
             await client.items(PODS)
 
 
+@pytest.mark.parametrize("answer", ["<html>\nlog in\n</html>", "[]", "ok"])
+async def test_an_answer_that_is_no_object_is_a_refusal(answer: str) -> None:
+    """The login page of a gateway, which would be waited for without limit if it counted as no answer."""
+    async with stand_in_api_server(*[(200, answer)] * 2) as server, shared_client(server.config()) as client:
+        for request in (client.get(PODS), client.patch(PODS, {})):
+            with pytest.raises(ClusterError, match="the response is not from Kubernetes: ") as raised:
+                await request
+            assert not isinstance(raised.value, ClusterUnavailable)
+
+
+async def test_an_answer_that_is_cut_is_none() -> None:
+    async with stand_in_api_server((200, ' {"kind": "Po')) as server, shared_client(server.config()) as client:
+        assert (await client.get(PODS))["items"] == []
+
+
 def test_an_answer_that_is_no_status_is_quoted() -> None:
     """It may come from a proxy; a whole page becomes one line."""
     refusal = Refusal.read(502, b"<html>\n<h1>bad\r\n gateway</h1>\n</html>", "soon")

@@ -129,14 +129,26 @@ async def test_a_server_that_ends_every_watch_at_once_is_not_stormed(monkeypatch
     assert all(pause >= some for pause, some in zip(pauses, least, strict=True)), pauses
 
 
-@pytest.mark.parametrize("line", ["[]", "7", '{"type": "ADDED"}', '{"type": "ADDED", "object": {"metadata": {}}}'])
-async def test_a_line_that_is_no_event_is_a_refusal(line: str) -> None:
+@pytest.mark.parametrize(
+    "text",
+    ["[]\n", "7\n", '{"type": "ADDED"}\n', '{"type": "ADDED", "object": {"metadata": {}}}\n', "<html>\n", "<html>"],
+)
+async def test_a_text_that_is_no_event_is_a_refusal(text: str) -> None:
     """A gateway has sent its own text; the follower is informed, and the request is repeated."""
-    script = (REFUSED, page("a"), (200, f"{line}\n"))
+    script = (REFUSED, page("a"), (200, text))
     async with stand_in_api_server(*script) as server, shared_client(server.config()) as client:
         told = await events_until(Reflector(client, PODS), server, 4)
 
     assert told[-1] == "Refusal"
+
+
+@pytest.mark.parametrize("end", ["", "\n"])
+async def test_an_event_that_is_cut_is_no_refusal(end: str) -> None:
+    script = (REFUSED, page("a"), (200, f'{{"type": "ADD{end}'))
+    async with stand_in_api_server(*script) as server, shared_client(server.config()) as client:
+        told = await events_until(Reflector(client, PODS), server, 4)
+
+    assert told[-1] == "Synced"
 
 
 async def test_a_server_that_is_away_is_said_once(caplog: pytest.LogCaptureFixture) -> None:

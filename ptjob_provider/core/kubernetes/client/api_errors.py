@@ -14,6 +14,7 @@
     409 AlreadyExists           JobAlreadyExists      no
     409 otherwise               ClusterError          no: a precondition failed
     410                         ClusterError          no: the watch restarts with a list
+    2xx without a JSON object   ClusterError          no: it is a gateway's, such as its login page
     429, 5xx, no response       ClusterUnavailable    yes
     refused retry of a create   ClusterUnavailable    no: the try without a response may have created the object
     untrusted certificate       ClusterError          no
@@ -116,6 +117,11 @@ class Refusal(Exception):
         if error is PermissionDenied and (folder := folder_that_grants(self.message)):
             text += f"; the Role of {folder} grants this: bind it to this account"
         return error(text, code=self.code, reason=self.reason, retry_after=self.retry_after)
+
+
+def is_cut(body: bytes) -> bool:
+    """Return whether a body that cannot be read is the beginning of an object; else it is a gateway's own text."""
+    return body.lstrip().startswith(b"{")
 
 
 def _class_of(refusal: Refusal) -> type[ClusterError]:

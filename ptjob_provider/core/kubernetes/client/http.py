@@ -11,12 +11,13 @@ import json
 import logging
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
 
 from ptjob_provider.core.errors import ClusterError, ClusterUnavailable
-from ptjob_provider.core.kubernetes.client.api_errors import Refusal
+from ptjob_provider.core.kubernetes.client.api_errors import Refusal, is_cut
 from ptjob_provider.core.kubernetes.client.connection import Connection, keep_alive
 from ptjob_provider.core.kubernetes.client.credentials import Credentials
 from ptjob_provider.core.kubernetes.client.paths import described
@@ -242,7 +243,7 @@ class Client:
             if response.ok:
                 return response
             data = await response.read()
-        if response.content_type == "application/json":
+        if response.content_type == "application/json" and is_cut(data):
             _parsed(data)  # raises for a truncated error, which is treated as a missing response
         raise Refusal.read(response.status, data, response.headers.get("Retry-After"))
 
@@ -303,9 +304,14 @@ async def _chunks(response: aiohttp.ClientResponse, request: str) -> AsyncGenera
 def _parsed(data: bytes) -> Manifest:
     try:
         value = json.loads(data or b"{}")
-    except ValueError:  # a gateway truncated the response, and ended it normally
-        raise Refusal(code=0, reason="Truncated", message="the answer is not JSON") from None
-    return value if isinstance(value, dict) else {}
+    except ValueError:
+        if is_cut(data):  # a gateway truncated the response, and ended it normally
+            raise Refusal(code=0, reason="Truncated", message="the answer is not JSON") from None
+        value = None
+    if not isinstance(value, dict):
+        text = " ".join(data[:_QUOTED].decode(errors="replace").split())
+        raise Refusal(code=HTTPStatus.OK, message=f"the response is not from Kubernetes: {text}")
+    return value
 
 
 def _not_from_kubernetes(path: str, response: Manifest) -> ClusterError:

@@ -22,6 +22,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.errors import ClusterError, ClusterUnavailable, InvalidSpec, PTJobError
+from ptjob_provider.core.kubernetes.client.api_errors import is_cut
 from ptjob_provider.core.shared import Backoff
 
 if TYPE_CHECKING:
@@ -260,6 +261,8 @@ async def _parsed(chunks: AsyncGenerator[bytes, None], path: str) -> AsyncGenera
         *lines, rest = (rest + chunk).split(b"\n")
         for line in lines:
             yield _parse(line, path)
+    if rest and not is_cut(rest):
+        yield _parse(rest, path)
 
 
 def _parse(line: bytes, path: str) -> tuple[str, Manifest]:
@@ -272,7 +275,9 @@ def _parse(line: bytes, path: str) -> tuple[str, Manifest]:
     try:
         event = json.loads(line)
     except ValueError:
-        raise ClusterUnavailable(f"{path}: the watch was cut within an event") from None
+        if is_cut(line):
+            raise ClusterUnavailable(f"{path}: the watch was cut within an event") from None
+        event = None
     if not _is_event(event):
         raise ClusterError(f"{path}: this is no event of a watch: {line[:_QUOTED].decode(errors='replace')}")
     if event["type"] != "ERROR":
