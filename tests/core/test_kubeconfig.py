@@ -124,6 +124,48 @@ async def test_of_several_kubeconfigs_the_first_that_says_it_counts_and_empty_on
     assert "no kubeconfig" in await refusal(kube_config_path=f"{tmp_path}/empty:{tmp_path}/comment")
 
 
+def two_contexts(**servers: str) -> str:
+    """Return a kubeconfig with a context for each server, of which the last one is current."""
+    content = document()
+    content["clusters"] = [{"name": name, "cluster": {"server": server}} for name, server in servers.items()]
+    content["contexts"] = [{"name": name, "context": {"cluster": name, "user": "u"}} for name in servers]
+    return yaml.safe_dump({**content, "current-context": list(servers)[-1]})
+
+
+@pytest.mark.parametrize("files", [1, 2])
+async def test_a_context_that_becomes_current_meanwhile_does_not_change_the_server(tmp_path: Path, files: int) -> None:
+    """On another server, each followed job would count as deleted."""
+    paths = [tmp_path / "config", tmp_path / "more"][:files]
+    for path in paths:
+        path.write_text(two_contexts(b="https://b", a="https://a"))
+    credentials = Credentials(ClusterConfig(kube_config_path=":".join(map(str, paths))))
+    await credentials.load()
+
+    for path in paths:
+        path.write_text(two_contexts(a="https://a", b="https://b"))
+    await credentials.load()
+
+    assert credentials.endpoint.host == "https://a"
+
+
+@pytest.mark.parametrize(
+    ("later", "reason"), [({"b": "https://b"}, "is gone"), ({"a": "https://b"}, "is now of https://b")]
+)
+async def test_a_context_that_loses_its_server_is_waited_for(
+    tmp_path: Path, later: dict[str, str], reason: str
+) -> None:
+    file = tmp_path / "config"
+    file.write_text(two_contexts(a="https://a"))
+    credentials = Credentials(ClusterConfig(kube_config_path=str(file)))
+    await credentials.load()
+
+    file.write_text(two_contexts(**later))
+    with pytest.raises(ClusterUnavailable, match=f"the context 'a' of https://a {reason}; "):
+        await credentials.load()
+
+    assert credentials.endpoint.host == "https://a"
+
+
 def with_plugin(script: str) -> ClusterConfig:
     plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "args": ["-c", script]}
     return ClusterConfig(kube_config=yaml.safe_dump(document(user={"user": {"exec": plugin}})), attempts=1)

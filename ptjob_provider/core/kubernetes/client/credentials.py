@@ -90,13 +90,14 @@ class Credentials:
     """Endpoint of the API server, whose credential is renewed shortly before it expires.
 
     Runs the exec plugin, or reads the token file, only when the credential expires or was refused, not for each
-    request.
+    request. The context and the server of the first load stay: on another server, each followed job would be missing.
     """
 
     def __init__(self, config: ClusterConfig) -> None:
         self._config = config
         self._expires_at: float | None = None
         self._loaded_at = 0.0
+        self._context = config.context
         self.endpoint = Endpoint()
 
     async def load(self) -> None:
@@ -104,12 +105,14 @@ class Credentials:
 
         Raises:
             InvalidSpec: there is no usable kubeconfig or service account.
-            ClusterUnavailable: the kubeconfig's exec plugin failed.
+            ClusterUnavailable: the kubeconfig's exec plugin failed, or its context is gone or has another server now.
         """
         if self._config.in_cluster:
             endpoint, expires_at = of_pod(), None
         else:
             endpoint, expires_at = await self._of_kubeconfig()
+        if self.endpoint.host not in {"", endpoint.host}:
+            raise self._moved(f"is now of {endpoint.host}")
         self.endpoint = endpoint if self._config.verify_ssl else replace(endpoint, verify_ssl=False)
         self._loaded_at = time.time()
         self._expires_at = expires_at or _expiry(endpoint.authorization)
@@ -148,18 +151,25 @@ class Credentials:
                 raise InvalidSpec(f"{self._source}: {missing} {_NO_CONFIGURATION}") from error
             if str(error).startswith("exec:"):  # the library has one class for invalid files and for failed plugins
                 raise ClusterUnavailable(f"{self._source}: {error} (the credential plugin)") from error
+            if self.endpoint.host and "contexts list" in str(error):
+                raise self._moved("is gone") from error
             raise InvalidSpec(f"{_described(error, self._source, self._config.context)} {_NO_CONFIGURATION}") from error
         expiry = getattr(loader, "exec_plugin_expiry", None)
         endpoint = _endpoint(configuration)
         if not _HOST.fullmatch(endpoint.host):
             allowed = f"allowed: https://HOST:PORT {_NO_CONFIGURATION}"
             raise InvalidSpec(f"{self._source}: server: {endpoint.host!r} is not allowed; {allowed}")
+        self._context = loader.current_context["name"]
         return endpoint, expiry.timestamp() if expiry else None
 
-    async def _fill(self, configuration: Configuration) -> object:
+    def _moved(self, what: str) -> ClusterUnavailable:
+        context = f"the context {self._context!r} of {self.endpoint.host}"
+        return ClusterUnavailable(f"{self._source}: {context} {what}; restore it, or start this process again")
+
+    async def _fill(self, configuration: Configuration) -> Any:
         from kubernetes_asyncio import config as kubeconfig  # noqa: PLC0415 - as above
 
-        context = self._config.context
+        context = self._context
         if self._config.kube_config is not None:
             content = yaml.safe_load(self._config.kube_config)
             if not isinstance(content, dict):
@@ -225,7 +235,7 @@ class _Load(asyncio.SelectorEventLoop):
         self._plugins.append(started[0])
         return started
 
-    async def result(self, loading: Coroutine[Any, Any, object]) -> object:
+    async def result(self, loading: Coroutine[Any, Any, Any]) -> Any:
         """Return the result of the load; its plugin ends with it, also at the limit or when this is cancelled."""
         try:
             return await asyncio.to_thread(self._finish, self._limited(loading))
@@ -234,11 +244,11 @@ class _Load(asyncio.SelectorEventLoop):
                 self.call_soon_threadsafe(task.cancel)
             raise
 
-    def _finish(self, loading: Coroutine[Any, Any, object]) -> object:
+    def _finish(self, loading: Coroutine[Any, Any, Any]) -> Any:
         with asyncio.Runner(loop_factory=lambda: self) as runner:
             return runner.run(loading)
 
-    async def _limited(self, loading: Coroutine[Any, Any, object]) -> object:
+    async def _limited(self, loading: Coroutine[Any, Any, Any]) -> Any:
         try:
             async with asyncio.timeout(_PLUGIN_TIMEOUT):
                 return await loading
