@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -22,6 +23,9 @@ from ptjob_provider.core.kubernetes.client import paths
 from ptjob_provider.core.kubernetes.client.api_errors import Refusal
 from ptjob_provider.core.kubernetes.client.http import shared_client
 from rows import each_row
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 pytestmark = pytest.mark.skips_waits
 
@@ -122,6 +126,40 @@ async def test_a_refused_credential_is_loaded_anew_once() -> None:
     assert isinstance(answer, dict)
     assert isinstance(refusal, PermissionDenied)
     assert (len(server.requests), len(other.requests)) == (2, 2)
+
+
+@pytest.mark.parametrize(
+    ("variables", "through"),
+    [
+        ({"http_proxy": "{}"}, True),
+        ({"http_proxy": "http://name:word@{}"}, True),
+        ({"http_proxy": "{}", "no_proxy": "api.invalid"}, False),
+        ({"https_proxy": "{}"}, False),
+        ({"http_proxy": "http://127.0.0.1:1", "proxy-url": "{}"}, True),
+    ],
+)
+async def test_the_proxy_of_the_environment_is_used_and_no_netrc(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, variables: dict[str, str], through: bool
+) -> None:
+    """A netrc, which may be meant for git or pip, would replace the bearer token."""
+    (tmp_path / "netrc").write_text("default login me password s3cret\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    async with stand_in_api_server() as server:
+        for name, value in variables.items():
+            place = server.url.removeprefix("http://") if "@" in value else server.url
+            variables = {**variables, name: value.format(place)}
+        proxy = {"proxy-url": variables.pop("proxy-url")} if "proxy-url" in variables else {}
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        named = {"current-context": "x", "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}]}
+        cluster = {"name": "c", "cluster": {"server": "http://api.invalid", **proxy}}
+        config = {**named, "clusters": [cluster], "users": [{"name": "u", "user": {"token": "t"}}]}
+
+        async with shared_client(ClusterConfig(kube_config=json.dumps(config), attempts=1)) as client:
+            (answer,) = await asyncio.gather(client.get("/api"), return_exceptions=True)
+
+    assert server.requests == (["GET http://api.invalid/api HTTP/1.1"] if through else [])
+    assert isinstance(answer, dict if through else ClusterUnavailable)
 
 
 async def test_each_configuration_has_a_client_of_its_own() -> None:

@@ -6,7 +6,8 @@ import json
 import socket
 import ssl
 from typing import TYPE_CHECKING
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 
@@ -43,7 +44,8 @@ class Connection:
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
         connector = aiohttp.TCPConnector(limit=0, ssl=_trust(endpoint))
-        self._session = aiohttp.ClientSession(connector=connector, trust_env=True, read_bufsize=_BUFFER)
+        self._session = aiohttp.ClientSession(connector=connector, read_bufsize=_BUFFER)
+        self._proxy = endpoint.proxy or _ambient_proxy(endpoint.host)
 
     async def request(
         self,
@@ -63,7 +65,7 @@ class Connection:
             headers=headers,
             data=None if body is None else json.dumps(body),
             timeout=limits,
-            proxy=self._endpoint.proxy,
+            proxy=self._proxy,
             server_hostname=self._endpoint.tls_server_name,
         )
 
@@ -75,7 +77,7 @@ class Connection:
             f"{self._endpoint.host}{path}?{urlencode(query)}",
             protocols=("v4.channel.k8s.io",),
             headers=headers,
-            proxy=self._endpoint.proxy,
+            proxy=self._proxy,
             server_hostname=self._endpoint.tls_server_name,
             max_msg_size=0,
         )
@@ -90,6 +92,15 @@ async def channel_messages(socket: aiohttp.ClientWebSocketResponse) -> AsyncGene
     async for message in socket:
         if message.type is aiohttp.WSMsgType.BINARY and message.data:
             yield message.data[0], message.data[1:]
+
+
+def _ambient_proxy(server: str) -> str | None:
+    """Return the environment's proxy for a server; aiohttp reads it only together with netrc.
+
+    A password of netrc would be sent in place of the bearer token.
+    """
+    parts = urlsplit(server)
+    return None if proxy_bypass(parts.hostname or "") else getproxies().get(parts.scheme)
 
 
 def _trust(endpoint: Endpoint) -> ssl.SSLContext:
