@@ -91,6 +91,26 @@ async def test_a_version_that_the_server_has_forgotten_is_listed_anew() -> None:
     assert ["watch=true" in line for line in server.requests[1:5]] == [False, True, False, True]
 
 
+async def test_the_versions_of_objects_that_are_gone_are_not_kept() -> None:
+    """The watch of a triggerer lasts for months."""
+
+    def line(kind: str, uid: str) -> str:
+        return json.dumps({"type": kind, "object": {"metadata": {"uid": uid, "resourceVersion": "8"}}}) + "\n"
+
+    forgotten = json.dumps({"type": "ERROR", "object": {"kind": "Status", "code": 410, "message": "too old"}}) + "\n"
+    watched = (200, line("ADDED", "b") + line("DELETED", "a"))
+    script = (REFUSED, page("a"), watched, watched)
+    async with stand_in_api_server(*script) as server, shared_client(server.config()) as client:
+        reflector = Reflector(client, PODS)
+        await events_until(reflector, server, 5)
+        after_deletion = {*reflector._versions}
+        server.script = [(200, line("ADDED", "c") + forgotten), page("d", version=9), watched]
+        await events_until(reflector, server, 8)
+
+    assert after_deletion == {"b"}
+    assert {*reflector._versions} | {*reflector._older} == {"b", "d"}
+
+
 async def test_an_object_with_a_lower_version_shows_that_the_server_was_restored() -> None:
     """Others have written so much since the restore that the list's version is higher than before."""
     forgotten = {"type": "ERROR", "object": {"kind": "Status", "code": 410, "message": "too old"}}

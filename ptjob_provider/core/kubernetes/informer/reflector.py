@@ -124,7 +124,8 @@ class Reflector:
         self._selector = selector or {}
         self._version = ""
         self._newest = 0
-        self._versions: dict[str, int] = {}  # of the objects, by uid
+        self._versions: dict[str, int] = {}  # of the existing objects, by uid
+        self._older: dict[str, int] = {}  # until a list is complete, those before it
         self._has_older = False  # an object came with a lower version than before
         self._silence = 0.0
         self._silent_since: float | None = None
@@ -141,6 +142,8 @@ class Reflector:
                         self._log_recovery()
                         if isinstance(event, Applied):
                             self._take(event.object["metadata"])
+                        elif isinstance(event, Deleted):
+                            self._versions.pop(event.object["metadata"].get("uid", ""), None)
                         yield event
             except PTJobError as error:
                 failure = error
@@ -157,7 +160,7 @@ class Reflector:
     def _take(self, meta: Manifest) -> None:
         uid, version = meta["uid"], int(meta["resourceVersion"])
         self._unlisted.discard(uid)
-        self._has_older |= version < self._versions.get(uid, 0)
+        self._has_older |= version < self._versions.get(uid, self._older.get(uid, 0))
         self._versions[uid] = version
 
     async def _list_or_resume(self) -> AsyncGenerator[Event, None]:
@@ -165,6 +168,7 @@ class Reflector:
         if self._version:
             return self._watch(resourceVersion=self._version)
         self._unlisted = set(self._known())
+        self._older, self._versions = {**self._older, **self._versions}, {}
         return self._streaming_list() if self._client.streams_lists else self._paged_list()
 
     def _is_refused(self, failure: PTJobError) -> bool:
@@ -236,7 +240,7 @@ class Reflector:
         """Return whether the list's version, or that of an object in it, is lower than before; keep the list's."""
         before, self._newest = self._newest, int(version)
         has_older, self._has_older = self._has_older, False
-        self._versions = {uid: at for uid, at in self._versions.items() if uid not in self._unlisted}
+        self._older = {}
         return has_older or self._newest < before
 
     def _advance(self, version: str) -> None:
