@@ -98,10 +98,22 @@ def test_an_invalid_source_of_code_is_refused_by_its_field(value: Any, words: st
         code(value)
 
 
-def test_an_address_with_a_password_is_refused_without_repeating_it() -> None:
-    """It would be visible in Airflow's rendered fields, in compiled pipelines and on the job."""
+@pytest.mark.parametrize(
+    "address",
+    [
+        "https://ann:tops3cret@git.example/mnist.git",
+        "https://tops3cret@git.example/mnist.git",
+        "http://tops3cret:@git.example/mnist.git",
+        "ssh://git:tops3cret@git.example/mnist.git",
+    ],
+)
+def test_an_address_with_a_credential_is_refused_without_repeating_it(address: str) -> None:
+    """It would be visible in Airflow's rendered fields, in compiled pipelines and on the job.
+
+    GitHub, GitLab and Bitbucket take a token as the user of an address.
+    """
     with pytest.raises(InvalidSpec, match="GIT_SYNC_PASSWORD") as error:
-        code("https://ann:tops3cret@git.example/mnist.git")
+        code(address)
 
     assert "tops3cret" not in str(error.value)
 

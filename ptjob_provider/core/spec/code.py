@@ -46,11 +46,13 @@ def is_credential(name: str) -> bool:
 def _address(pattern: str) -> parsers.Reader[str]:
     def read(field: str, value: Any) -> str:
         address = parsers.text(field, value)
-        if urlsplit(address).password is not None:
+        parts = urlsplit(address)
+        if parts.password is not None or (parts.scheme in {"http", "https"} and parts.username is not None):
             raise InvalidSpec.at(
                 field,
-                "the address has a password in it, which would be shown wherever the job is; give a `secret`,"
-                " or the variables GIT_SYNC_USERNAME and GIT_SYNC_PASSWORD in `env`",
+                "the address has a user or a password in it, which would be shown wherever the job is, and is often a"
+                " token; leave out what is before the @, and give a `secret`, or the variables GIT_SYNC_USERNAME and"
+                " GIT_SYNC_PASSWORD in `env`",
             )
         if not re.fullmatch(pattern, address):
             raise InvalidSpec.of(field, value, _ALLOWED)
@@ -96,7 +98,7 @@ class CodeSource:
         """Parse an address, a folder's path, or a map of these parts.
 
         Raises:
-            InvalidSpec: the value is none of these, a part is unknown or invalid, or an address contains a password.
+            InvalidSpec: the value is none of these, a part is unknown or invalid, or an address contains a credential.
         """
         given = parsers.mapping(field, cls.as_map(value))
         source = parse_into(cls, given, prefix=f"{field}.")
