@@ -5,18 +5,25 @@ The transfer of files is tested on a cluster.
 
 from __future__ import annotations
 
+import asyncio
+import io
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
-from api_server_stand_in import SILENT, stand_in_api_server
-from ptjob_provider.core.errors import ClusterError
+from api_server_stand_in import SILENT, StandInApiServer, stand_in_api_server
+from ptjob_provider.core.errors import ClusterError, ClusterUnavailable
 from ptjob_provider.core.inspector import FileOptions
-from ptjob_provider.core.kubernetes import helper_pods
-from ptjob_provider.core.kubernetes.claim_files import mounted
+from ptjob_provider.core.kubernetes import claim_files, helper_pods
+from ptjob_provider.core.kubernetes.claim_files import ClaimPod, mounted
+from ptjob_provider.core.kubernetes.client import connection
 from ptjob_provider.core.kubernetes.client.http import shared_client
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from ptjob_provider.core.kubernetes import ClusterConfig
 
 pytestmark = pytest.mark.skips_waits
@@ -127,3 +134,29 @@ async def test_a_claim_pod_that_was_never_seen_is_reported() -> None:
     assert "does not run yet; " in str(raised.value)
     assert "PTJOB_PROBE_IMAGE, or --image of" in str(raised.value)
     assert "PTJOB_PROBE_TIMEOUT gives it longer than 0.45 s" in str(raised.value)
+
+
+class SilentExecStandIn:
+    """Opens the web socket of a program, and answers nothing more, as behind a node that is lost."""
+
+    async def open(self, request: web.Request) -> web.WebSocketResponse:
+        socket = web.WebSocketResponse(protocols=("v4.channel.k8s.io",), autoping=False)
+        await socket.prepare(request)
+        await asyncio.Event().wait()
+        return socket
+
+
+@pytest.mark.parametrize(("place", "limit"), [(connection, "_HEARTBEAT"), (claim_files, "_LIFE")])
+async def test_a_node_that_is_lost_while_files_are_copied_is_told(
+    monkeypatch: pytest.MonkeyPatch, place: ModuleType, limit: str
+) -> None:
+    monkeypatch.setattr(connection, "_HEARTBEAT", 1e6)
+    monkeypatch.setattr(claim_files, "_LIFE", 1e6)
+    monkeypatch.setattr(place, limit, 0.2)
+    application = web.Application()
+    application.router.add_get("/{path:.*}", SilentExecStandIn().open)
+    async with TestServer(application, shutdown_timeout=0) as server:
+        config = StandInApiServer(url=str(server.make_url("")).rstrip("/")).config()
+        async with asyncio.timeout(1e5), shared_client(config) as client:
+            with pytest.raises(ClusterUnavailable, match="the connection to the pod broke before"):
+                await ClaimPod(client, "team", "files").unpack(io.BytesIO(bytes(100_000_000)), "runs", "x")

@@ -172,14 +172,16 @@ async def _read(socket: aiohttp.ClientWebSocketResponse, consumers: dict[int, An
     """Pass the data of each channel to its consumer until the program ends, and return the status.
 
     Raises:
-        ClusterUnavailable: the connection broke before.
+        ClusterUnavailable: the connection broke before, or the pod's life is over and nothing says so.
     """
-    async for channel, data in channel_messages(socket):
-        if channel == _STATUS:
-            status: dict[str, Any] = json.loads(data)
-            return status
-        if data and channel in consumers:
-            consumers[channel](data)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_LIFE):
+            async for channel, data in channel_messages(socket):
+                if channel == _STATUS:
+                    status: dict[str, Any] = json.loads(data)
+                    return status
+                if data and channel in consumers:
+                    consumers[channel](data)
     raise ClusterUnavailable("the connection to the pod broke before its program had ended")
 
 

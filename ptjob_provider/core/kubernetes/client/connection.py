@@ -25,6 +25,10 @@ _OPTIONS = {"TCP_KEEPIDLE": 120, "TCP_KEEPINTVL": 30, "TCP_KEEPCNT": 6}
 _BUFFER = 2 * 1024 * 1024
 """Buffer size in bytes of an unread response: one line of a watch fits, whose object may have etcd's maximum size."""
 
+_HEARTBEAT = 120.0
+"""Seconds of silence after which a web socket is probed. It counts as dead if half of them pass without an answer: a
+kubelet answers only when the program has read its input, and kubectl waits a minute, too."""
+
 
 def keep_alive(response: aiohttp.ClientResponse) -> None:
     """Enable TCP keep-alive on the response's connection, as far as the system supports it."""
@@ -80,6 +84,7 @@ class Connection:
             proxy=self._proxy,
             server_hostname=self._endpoint.tls_server_name,
             max_msg_size=0,
+            heartbeat=_HEARTBEAT,
         )
 
     async def close(self) -> None:
