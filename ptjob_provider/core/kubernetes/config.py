@@ -22,6 +22,7 @@ class ClusterConfig:
         in_cluster: use the service account of this process's pod.
         kube_config_path: path of a kubeconfig file.
         kube_config: a whole kubeconfig as JSON or YAML text; it has credentials and is never printed.
+            A token that it has itself cannot be renewed.
         context: context of the kubeconfig. None: its current context.
         verify_ssl: whether the server's certificate is verified.
         tcp_keepalive: probe idle connections, so that gateways do not drop them.
