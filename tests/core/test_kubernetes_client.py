@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import socket
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +52,22 @@ async def test_a_create_that_is_refused_behind_one_without_an_answer_may_have_ar
     async with stand_in_api_server(*script) as server, shared_client(server.config()) as client:
         with pytest.raises(ClusterUnavailable, match=r"not now.+may have been done"):
             await client.post(paths.jobs("PyTorchJob", "team"), {})
+
+
+async def test_a_create_behind_one_without_an_answer_may_have_arrived_also_if_no_credential_is_left(
+    tmp_path: Path,
+) -> None:
+    """The kubeconfig is removed, or its plugin fails, while the create is repeated."""
+    file = tmp_path / "config"
+    async with stand_in_api_server(200, RESET, 401) as server:
+        file.write_text(server.config().kube_config or "")
+        async with shared_client(ClusterConfig(kube_config_path=str(file))) as client:
+            await client.get(PODS)
+            file.unlink()
+            (raised,) = await asyncio.gather(client.post(PODS, {}), return_exceptions=True)
+
+    assert isinstance(raised, ClusterUnavailable)
+    assert re.search(r"create .+it is not there.+may have been done", str(raised))
 
 
 async def test_a_create_whose_name_is_taken_behind_one_without_an_answer_is_told_so() -> None:

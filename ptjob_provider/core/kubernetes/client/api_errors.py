@@ -47,6 +47,9 @@ if TYPE_CHECKING:
 _QUOTA_FULL = "exceeded quota"
 _QUOTA_UNCOUNTED = "status unknown for quota"
 
+UNSURE = "it was sent before without an answer, and may have been done then"
+"""Said of a create that was repeated and then refused, or could not be sent again."""
+
 _DENIED_BY_WEBHOOK = re.compile(r'admission webhook "[^"]+" denied the request')
 
 _LONGEST = 2000
@@ -109,7 +112,7 @@ class Refusal(Exception):
         text = f"{request}: {message}" + (f" ({self.code} {self.reason})".replace(" )", ")") if self.code else "")
         is_denied_by_webhook = self.code == HTTPStatus.FORBIDDEN and _DENIED_BY_WEBHOOK.match(self.message)
         if is_unsure and not is_denied_by_webhook and self.code != HTTPStatus.CONFLICT:
-            text += "; it was sent before without an answer, and may have been done then"
+            text += f"; {UNSURE}"
             return ClusterUnavailable(text, code=self.code, reason=self.reason, retry_after=self.retry_after)
         if is_denied_by_webhook or (sent and self.code in _INVALID):
             return InvalidSpec(text)

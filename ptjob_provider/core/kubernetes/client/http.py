@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import aiohttp
 
-from ptjob_provider.core.errors import ClusterError, ClusterUnavailable
-from ptjob_provider.core.kubernetes.client.api_errors import Refusal, is_cut
+from ptjob_provider.core.errors import ClusterError, ClusterUnavailable, PTJobError
+from ptjob_provider.core.kubernetes.client.api_errors import UNSURE, Refusal, is_cut
 from ptjob_provider.core.kubernetes.client.connection import Connection, keep_alive
 from ptjob_provider.core.kubernetes.client.credentials import Credentials
 from ptjob_provider.core.kubernetes.client.paths import described
@@ -204,6 +204,10 @@ class Client:
                     request = described(method, path)
                     raise refusal.error(request, sent=method in _WRITES, is_unsure=is_unsure) from refusal
                 retry_after = refusal.retry_after or 0.0
+            except PTJobError as error:  # of loading the credential anew
+                if method != "POST" or not backoff.failures:
+                    raise
+                raise ClusterUnavailable(f"{described(method, path)}: {error}; {UNSURE}") from error
             await backoff.pause(at_least=retry_after)
 
     async def _once(self, method: str, path: str, **options: Any) -> Manifest:
