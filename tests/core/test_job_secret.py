@@ -17,7 +17,9 @@ SECRET = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "digits-cod
 META = {"name": "digits", "namespace": "team"}
 VOLUME = {"name": "code-archive", "secret": {"secretName": "digits-code-x"}}
 JOB = {
-    "apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": META,
+    "apiVersion": "kubeflow.org/v1",
+    "kind": "PyTorchJob",
+    "metadata": META,
     "spec": {"pytorchReplicaSpecs": {"Master": {"template": {"spec": {"volumes": [VOLUME]}}}}},
 }
 MADE = (201, {**JOB, "metadata": {**META, "uid": "uid-1"}})
