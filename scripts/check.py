@@ -159,7 +159,7 @@ PURE = (
     "core/outputs/contract",
     "core/outputs/handover",
     "core/outputs/result",
-    "core/progress",
+    "core/training_progress",
     "core/run/attempts",
     "core/run/outcome",
     "core/run/progress",

@@ -48,9 +48,9 @@ if TYPE_CHECKING:
     from ptjob_provider.cli.target import Target
     from ptjob_provider.core.backend import Backend
     from ptjob_provider.core.logs import LogLine
-    from ptjob_provider.core.progress import LinePattern
     from ptjob_provider.core.run.outcome import JobOutcome
     from ptjob_provider.core.spec import TrainingJob
+    from ptjob_provider.core.training_progress import LinePattern
 
 T = TypeVar("T")
 

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from ptjob_provider.cli.output import printable
 from ptjob_provider.core.logs import last_state
-from ptjob_provider.core.progress import LinePattern, Progress, ProgressReader
+from ptjob_provider.core.training_progress import LinePattern, Progress, ProgressReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

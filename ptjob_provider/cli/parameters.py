@@ -134,7 +134,7 @@ delete_on_interrupt_option = click.option(
 
 def _pattern(context: click.Context, param: click.Parameter, value: str | None) -> Any:
     """Compile a pattern of lines with progress before anything is submitted."""
-    from ptjob_provider.core.progress import LinePattern
+    from ptjob_provider.core.training_progress import LinePattern
 
     try:
         return value and LinePattern(value)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ptjob_provider.cli.live_line import progress_text
-from ptjob_provider.core.progress import Progress
+from ptjob_provider.core.training_progress import Progress
 from rows import each_row
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from ptjob_provider.cli.live_line import progress_text
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.logs import LogCursor, LogLine
-from ptjob_provider.core.progress import (
+from ptjob_provider.core.training_progress import (
     MAX_LINE,
     MAX_METRICS,
     LinePattern,
@@ -367,7 +367,7 @@ def test_a_pattern_that_cannot_be_used_is_refused(text: str, why: str) -> None:
 def test_no_pattern_stops_the_process() -> None:
     """Python's `re` would try 2 ** 2000 ways to match this one, and no thread could interrupt it."""
     code = (
-        "from ptjob_provider.core.progress import LinePattern\n"
+        "from ptjob_provider.core.training_progress import LinePattern\n"
         "print(LinePattern('(?P<step>(a+)+)$').read('a' * 1999 + '!'))\n"
         "print(LinePattern('(?P<step>.*.*.*.*.*.*)=').read('a' * 2000))\n"
     )
