@@ -110,7 +110,7 @@ def _stranded(history: PodHistory, rank0: str) -> str:
     if not late:
         return ""
     first, who = min(late), "it was" if len(late) == 1 else f"{', '.join(first_few(sorted(late)))} were"
-    failure = next(end for end in reversed(trained) if end.failed and end.replica == first)
+    failure = [end for end in trained if end.failed and end.replica == first][-1]
     again = f"{who} started again after {rank0} (rank 0) had ended, and may wait for it for ever"
     return f"{first} {candidate_of(failure).classified.text()}; {again}; delete the job if it does not get on"
 
