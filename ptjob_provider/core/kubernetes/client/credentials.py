@@ -226,22 +226,23 @@ class _Load(asyncio.SelectorEventLoop):
 
     def __init__(self) -> None:
         super().__init__()
-        self._plugins: list[asyncio.SubprocessTransport] = []
+        self._task: asyncio.Task[Any] | None = None
+        self._starting: asyncio.Future[Any] | None = None
 
     async def subprocess_exec(self, _: Any, *args: Any, **options: Any) -> Any:  # type: ignore[override]
         """Start the plugin, without our stdin; see `asyncio.create_subprocess_exec`."""
         protocol = partial(asyncio.subprocess.SubprocessStreamProtocol, _PLUGIN_OUTPUT, self)
-        started = await super().subprocess_exec(protocol, *args, **{**options, "stdin": subprocess.DEVNULL})
-        self._plugins.append(started[0])
-        return started
+        start = super().subprocess_exec(protocol, *args, **{**options, "stdin": subprocess.DEVNULL})
+        self._starting = asyncio.ensure_future(start)
+        return await asyncio.shield(self._starting)  # a start that is cancelled may leave the process
 
     async def result(self, loading: Coroutine[Any, Any, Any]) -> Any:
         """Return the result of the load; its plugin ends with it, also at the limit or when this is cancelled."""
         try:
             return await asyncio.to_thread(self._finish, self._limited(loading))
         except asyncio.CancelledError:
-            for task in asyncio.all_tasks(self):
-                self.call_soon_threadsafe(task.cancel)
+            if self._task is not None:
+                self.call_soon_threadsafe(self._task.cancel)
             raise
 
     def _finish(self, loading: Coroutine[Any, Any, Any]) -> Any:
@@ -249,14 +250,16 @@ class _Load(asyncio.SelectorEventLoop):
             return runner.run(loading)
 
     async def _limited(self, loading: Coroutine[Any, Any, Any]) -> Any:
+        self._task = asyncio.current_task()
         try:
             async with asyncio.timeout(_PLUGIN_TIMEOUT):
                 return await loading
         finally:
-            for plugin in self._plugins:
+            if self._starting is not None:
+                plugin, _ = await self._starting
                 plugin.close()
-            while any(plugin.get_returncode() is None for plugin in self._plugins):  # noqa: ASYNC110 - no event tells
-                await asyncio.sleep(0.01)
+                while plugin.get_returncode() is None:  # noqa: ASYNC110 - no event tells
+                    await asyncio.sleep(0.01)
 
 
 def _content(path: Path) -> Any:
