@@ -33,7 +33,7 @@ class Machine:
     @property
     def settings(self) -> Mapping[str, str]:
         """Return the settings of the local back-end, where the build context replaces the image."""
-        images = {IMAGE: {"context": str(ROOT / "docker" / "digits")}}
+        images = {IMAGE: str(ROOT / "docker" / "digits")}
         return {
             "AIRFLOW__PTJOB__BACKEND": "local",
             "AIRFLOW__PTJOB__LOCAL_ROOT": str(self.folder.jobs),
@@ -70,7 +70,7 @@ class Machine:
         ]
 
     def _path(self, output: Mapping[str, Any]) -> Path:
-        """Return the path of an output `{claim, path}`; claims are in the default folder of `[ptjob] local_claims`."""
+        """Return the path of an output `{claim, path}`; claims are below the root."""
         path: Path = self.folder.jobs / "claims" / self.namespace / output["claim"] / output["path"]
         return path
 

@@ -62,11 +62,11 @@ class Author:
 
     def run(self, name: str, **arguments: Any) -> subprocess.CompletedProcess[str]:
         """Run a pipeline to its end; the training programs use the PyTorch of `make demo`."""
-        trainer = {"context": str(self.folder / "digits"), "python": str(ROOT / ".venv" / "bin" / "python")}
         settings = {
             "PTJOB_BACKEND": "local",
             "PTJOB_LOCAL_ROOT": str(self.folder / "jobs"),
-            "PTJOB_LOCAL_IMAGES": json.dumps({"ghcr.io/ptjob-provider/digits": trainer}),
+            "PTJOB_LOCAL_IMAGES": json.dumps({"ghcr.io/ptjob-provider/digits": str(self.folder / "digits")}),
+            "PTJOB_LOCAL_PYTHON": str(ROOT / ".venv" / "bin" / "python"),
         }
         return subprocess.run(
             [self.installed.python, "-c", RUN, name, json.dumps(arguments)],
