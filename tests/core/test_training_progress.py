@@ -59,7 +59,7 @@ def said(reading: Reading | None) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("half", ["tuned", "held_back"])
-def test_fields_of_public_logs_are_right_or_not_said(half: str, record_property: Any) -> None:
+def test_fields_of_public_logs_are_right_or_not_said(half: str) -> None:
     """The patterns were written with one half of these logs; docs/reference/progress.md has these numbers."""
     right = told = written = 0
     for log in map(json.loads, (CORPUS / f"{half}.jsonl").read_text().splitlines()):
@@ -70,8 +70,7 @@ def test_fields_of_public_logs_are_right_or_not_said(half: str, record_property:
                 found = {name: value for name, value in said(reading).items() if name not in line.get("open", ())}
                 right += sum(line["expected"].get(name) == value for name, value in found.items())
                 told, written = told + len(found), written + len(line["expected"])
-    record_property("precision", f"{right} of {told}")
-    record_property("recall", f"{right} of {written}")
+    print(f"{half}: precision {right} of {told}, recall {right} of {written}")  # noqa: T201 - for the page: pytest -rP
 
     assert right / told >= 0.995
     assert right / written >= 0.90
