@@ -82,7 +82,7 @@ def test_usage_is_unknown_without_the_right_to_it(bare: Terminal) -> None:
     assert "what replicas use is unknown" in result.stderr
     assert "deploy/components/usage" in result.stderr
     assert result.stdout.splitlines()[1].split()[0] == "runs-master-0"
-    assert result.stdout.splitlines()[1].split()[-5:] == ["-"] * 5
+    assert result.stdout.splitlines()[1].split()[-4:] == ["-"] * 4
 
 
 def test_a_claim_is_made_filled_listed_and_read(trusted: Terminal, digits_image: str, tmp_path: Path) -> None:
