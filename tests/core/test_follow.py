@@ -1044,14 +1044,17 @@ async def test_the_log_of_the_replica_that_failed_first_is_read_for_its_last_wor
 async def test_somebody_elses_job_is_only_watched() -> None:
     """Its annotations and replicas are not changed, and no limit of the follower ends it."""
     backend, sink = ScriptedBackend(), ListSink()
+    crashed = pod(WORKER, exited(3), phase="Running")
+    crashed["spec"]["restartPolicy"] = "OnFailure"
+    crashed["status"]["containerStatuses"][0]["restartCount"] = 5
     backend.worlds = [
-        Observation(job=job("Running"), pods=[pod(MASTER, RUNS), pod(WORKER, exited(1, "x"), phase="Failed")]),
+        Observation(job=job("Running"), pods=[pod(MASTER, RUNS), crashed]),
         Observation(job=job("Failed"), pods=[pod(MASTER, RUNS), pod(WORKER, exited(1, "x"), phase="Failed")]),
     ]
     backend.pods_stay, backend.server = 1000, backend.worlds[0]
 
     conclusion = await follow(
-        backend, submission(model=True), sink=sink, hands_off=True, deadline=NOON, clock=lambda: NOON
+        backend, submission(model=True), sink=sink, hands_off=True, deadline=NOON, limits=Limits(), clock=lambda: NOON
     )
 
     assert conclusion.outcome is Outcome.FAILED
