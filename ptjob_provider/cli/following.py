@@ -243,7 +243,7 @@ class Following:
         elif await delete_if_unfinished(self.backend, self.ref):
             notice(f"{self.ref} was deleted: interrupted")
         else:
-            notice(f"{self.ref} had ended; look at it: ptjob get {name}")
+            notice(f"{self.ref} had ended, or is gone; look at it: ptjob get {name}")
 
     async def follow(self, submission: Submission, *, hands_off: bool) -> dict[str, Any]:
         """Show rank 0's log until the job's end, and return its result.

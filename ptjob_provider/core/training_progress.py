@@ -70,7 +70,7 @@ class Progress(Record):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reading(Progress):
-    """What one line says.
+    """Statement of one line about a training.
 
     Attributes:
         source: see `Progress`.

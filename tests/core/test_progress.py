@@ -132,7 +132,7 @@ def of_rank_0(uid: str, status: dict[str, Any]) -> Observation:
     return Observation(job=job, pods=({**pod, "status": status},))
 
 
-def test_why_rank_0_was_started_again_is_told_once() -> None:
+def test_the_reason_of_rank_0s_restart_is_reported_once() -> None:
     """Its own log does not say that its pod was evicted; an end that is the job's own is told by the diagnosis."""
     run = {"containerStatuses": [{"name": "pytorch", "restartCount": 0, "state": {"running": {"startedAt": AT}}}]}
     ended = {"terminated": {"exitCode": 137, "reason": "Error", "startedAt": AT, "finishedAt": AT}}

@@ -206,7 +206,7 @@ ALONE = {"Worker": ({"replicas": 2}, None)}
         (written({"Worker": ({}, None)}), []),
     ],
 )
-def test_what_the_operator_makes_of_a_manifest_against_its_words_is_said(
+def test_fields_of_a_manifest_that_the_operator_overrides_are_named(
     manifest: dict[str, Any], fields: list[str]
 ) -> None:
     """Its pods get the role's restart policy, and workers without a master are told nothing of each other."""

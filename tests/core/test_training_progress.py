@@ -276,7 +276,7 @@ def test_rate_and_time_left_are_measured_where_no_line_says_them() -> None:
     assert (state.rate, state.eta) == (2.0, 43.0)
 
 
-def test_what_a_line_says_of_its_speed_is_taken() -> None:
+def test_the_rate_in_a_line_is_used() -> None:
     assert [getattr(read_line(FORMS[form][0]), "rate", None) for form in ("tqdm", "seconds per step", "words")] == [
         10.0,
         0.25,

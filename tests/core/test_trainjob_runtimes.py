@@ -190,7 +190,9 @@ CODE = {"git": "https://host/team/repository.git", "revision": "main"}
         ),
     ],
 )
-def test_what_a_runtime_cannot_run_is_refused_by_name(fields: dict[str, Any], found: Manifest, message: str) -> None:
+def test_a_job_that_its_runtime_cannot_run_is_refused_by_its_field(
+    fields: dict[str, Any], found: Manifest, message: str
+) -> None:
     with pytest.raises(InvalidSpec, match=message):
         fitted(rendered(runtime="own", **fields), found)
 
@@ -207,7 +209,7 @@ def test_what_a_runtime_cannot_run_is_refused_by_name(fields: dict[str, Any], fo
         ({"code": CODE}, runtime("node", inits=("init-code",), torch={})),
     ],
 )
-def test_what_a_runtime_can_run_is_not_refused(fields: dict[str, Any], found: Manifest) -> None:
+def test_a_job_that_its_runtime_can_run_is_not_refused(fields: dict[str, Any], found: Manifest) -> None:
     """A command of the user's own is not judged: torchrun may be told where the nodes are."""
     assert fitted(rendered(runtime="own", **fields), found)
 
@@ -232,7 +234,7 @@ def test_an_init_container_is_needed_on_every_step_that_trains() -> None:
         ({"mpi": {"runLauncherAsNode": True}}, {"cpu": "2"}, []),
     ],
 )
-def test_what_trainer_gives_to_the_launcher_alone_is_named(
+def test_fields_that_trainer_gives_to_the_launcher_alone_are_named(
     policy: dict[str, Any], fields: dict[str, Any], named: list[str]
 ) -> None:
     assert given_to_launcher(rendered(**fields), runtime(*LAUNCHER, **policy)) == named
