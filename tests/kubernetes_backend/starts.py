@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from cluster.shell import ClusterFailed, wait_until
 from kubernetes_backend.failure import DIGITS, TRAINS, alone, shell, worker
 
 if TYPE_CHECKING:
@@ -73,7 +74,17 @@ def quota(**hard: str) -> dict[str, Any]:
 
 
 def _restrict(kubectl: Kubectl, namespace: str) -> None:
+    """Let the namespace want PodSecurity `restricted`; the API server applies that a moment after the label is set."""
     kubectl("label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted")
+    wait_until("a pod that is refused", lambda: _refuses_pods(kubectl, namespace), timeout=60)
+
+
+def _refuses_pods(kubectl: Kubectl, namespace: str) -> bool:
+    try:
+        kubectl("run", "plain", f"--image={DIGITS}", "--dry-run=server", "--namespace", namespace)
+    except ClusterFailed as error:
+        return "violates PodSecurity" in str(error)
+    return False
 
 
 def _mounted(**volume: Any) -> dict[str, Any]:
