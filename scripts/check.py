@@ -133,6 +133,7 @@ CHANGED = {
 
 PURE = (
     "core/containment",
+    "core/curve",
     "core/diagnosis",
     "core/errors",
     "core/history",
