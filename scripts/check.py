@@ -164,6 +164,7 @@ PURE = (
     "core/run/attempts",
     "core/run/outcome",
     "core/run/progress",
+    "core/run/training_state",
     "core/spec",
     "core/status",
     "core/tensorboard",

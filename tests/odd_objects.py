@@ -201,6 +201,8 @@ annotations = some(
         identity.REPORT_ANNOTATION: messages,
         identity.OWNER_ANNOTATION: messages,
         identity.TENSORBOARD_ANNOTATION: messages,
+        identity.EARLIER_ANNOTATION: messages | _texts({"attempt": int32}).map("[{}]".format),
+        identity.REPORTED_ANNOTATION: _texts({"first_step": int32, "last_step": int32}),
     }
 )
 
@@ -257,7 +259,12 @@ _trainjob = some(
         jobsStatus=few(
             some(dict.fromkeys(("ready", "succeeded", "failed", "active"), int32) | {"name": st.just("node") | words})
         ),
-        trainerStatus=some(progressPercentage=int32, estimatedRemainingSeconds=int32, lastUpdatedTime=stamps),
+        trainerStatus=some(
+            progressPercentage=int32,
+            estimatedRemainingSeconds=int32,
+            metrics=few(st.fixed_dictionaries({"name": words, "value": words | st.just("0.5")})),
+            lastUpdatedTime=stamps,
+        ),
     ),
 )
 _task = some(

@@ -11,16 +11,19 @@ import json
 import math
 import re
 from dataclasses import dataclass, field, replace
+from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
+from ptjob_provider.core.containment import contained
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.logs import last_state, nanoseconds
+from ptjob_provider.core.status import parse_instant
 from ptjob_provider.core.versions import Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ptjob_provider.core.logs import LogLine
+    from ptjob_provider.core.logs import LogCursor, LogLine
 
 MAX_LINE = 2000
 """Characters at the beginning of a line that are looked at."""
@@ -48,7 +51,8 @@ class Progress(Record):
         eta: seconds until `step` reaches `total`.
         metrics: tag → last value.
         at: timestamp of the line, RFC 3339.
-        source: what wrote the step: `progress=`, `json`, `bar` or `line`; "" before the first step.
+        source: what wrote the step: `progress=`, `json`, `bar` or `line`; "" before the first step. `trainerStatus`:
+            Kubeflow Trainer reports it, and steps are percent.
     """
 
     step: int | None = None
@@ -296,6 +300,25 @@ def _number(value: object) -> float | None:
     return number if math.isfinite(number) else None
 
 
+@contained(lambda _why, _job: None)
+def of_trainer(job: Mapping[str, Any]) -> Progress | None:
+    """Return the progress in a TrainJob's `status.trainerStatus` (KEP-2779 of Kubeflow Trainer); None if it has none.
+
+    Trainer keeps it, behind an alpha gate, for programs that report. Its values are texts, its time has whole seconds.
+    """
+    told = (job.get("status") or {}).get("trainerStatus") or {}
+    percent, eta, at = (
+        told.get(name) for name in ("progressPercentage", "estimatedRemainingSeconds", "lastUpdatedTime")
+    )
+    values = {str(each["name"]): _number(each["value"]) for each in told.get("metrics") or ()}
+    metrics = _finite({tag: value for tag, value in values.items() if value is not None})
+    instant = parse_instant(at)
+    if instant is None or (percent is None and eta is None and not metrics):
+        return None
+    total, at = None if percent is None else 100, instant.astimezone(UTC).isoformat()
+    return Progress(step=percent, total=total, eta=eta, metrics=metrics, at=at, source="trainerStatus")
+
+
 class LinePattern:
     """A regular expression of the user, which says what its named groups are.
 
@@ -363,6 +386,10 @@ class ProgressReader:
         self._in_epoch = False
         self._doubted: list[int] = []
         self._first: tuple[int, int] | None = None
+
+    def resume(self, progress: Progress, cursor: LogCursor) -> None:
+        """Go on from the state after the line at the cursor."""
+        self.progress, self._run = progress, (cursor.pod_uid, cursor.restart_count)
 
     def feed(self, line: LogLine) -> Progress | None:
         """Take the next line, and return the newest state.

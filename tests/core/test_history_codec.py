@@ -22,7 +22,7 @@ class TestText:
         restored = from_text(to_text(record))
 
         counts = tuple(one for one in record.restart_counts if one.total or one.settled)
-        assert restored == replace(record, placed=(), running=(), finished=(), restart_counts=counts)
+        assert restored == replace(record, placed=(), nodes=(), running=(), finished=(), restart_counts=counts)
 
     @each_row("name", STORIES)
     def test_a_stored_record_goes_on_where_it_stopped(self, name: str) -> None:

@@ -23,9 +23,10 @@ from ptjob_provider.core.errors import InvalidSpec, PTJobError
 from ptjob_provider.core.history import PodHistory
 from ptjob_provider.core.identity import OUTPUTS_ANNOTATION
 from ptjob_provider.core.outputs.result import build_result
-from ptjob_provider.core.run import snapshot
+from ptjob_provider.core.run import attempts, snapshot
 from ptjob_provider.core.run.progress import JobProgress
 from ptjob_provider.core.run.submit import Submission
+from ptjob_provider.core.run.training_state import MAX_SIZE, TrainingState
 from ptjob_provider.core.spec.parsers import MAX_PODS
 from ptjob_provider.core.status import JobPhase, JobStatus, later
 
@@ -286,6 +287,11 @@ class TestEveryObject:
             now=NOW,
         )
         json.dumps(shown.to_dict())
+        state = TrainingState()
+        state.known = progress
+        state.observe(job)
+        assert len(json.dumps(state.to_dict())) <= MAX_SIZE
+        assert attempts.with_own(job)
         tables.job(shown)
         tables.replicas(shown)
         tables.peaks(shown.used)

@@ -10,6 +10,7 @@ import pytest
 
 from fakes import BackendWithTakenNames, MemoryStore, ScriptedBackend, finished
 from ptjob_provider.core import kinds
+from ptjob_provider.core.diagnosis import Cause, Diagnosis
 from ptjob_provider.core.errors import (
     ClusterError,
     ClusterUnavailable,
@@ -19,7 +20,8 @@ from ptjob_provider.core.errors import (
     KindNotServed,
     PermissionDenied,
 )
-from ptjob_provider.core.identity import Owner
+from ptjob_provider.core.identity import DIAGNOSIS_ANNOTATION, EARLIER_ANNOTATION, REPORTED_ANNOTATION, Owner
+from ptjob_provider.core.run.attempts import EARLIER_SIZE, MAX_EARLIER, AttemptRecord, earlier_in
 from ptjob_provider.core.run.cleanup import stop_and_wait
 from ptjob_provider.core.run.submit import (
     Submission,
@@ -558,3 +560,83 @@ async def test_a_strangers_job_under_the_recorded_name_is_not_stopped() -> None:
         await submit(backend, store, exact_name=True)
 
     assert set(backend.deleted) <= {first.ref}
+
+
+EARLIER = {"attempt": 1, "job": "team/digits", "cause": "node_lost"}
+
+
+@each_row("between", ["", "deleted"])
+async def test_a_later_attempt_knows_how_the_earlier_ones_ended(between: str) -> None:
+    """Its job and its record have their summaries, so that they outlive the earlier jobs."""
+    backend, store = ScriptedBackend(), MemoryStore()
+    first = await submit(backend, store)
+    conclude_attempt(store, EARLIER)
+    for what in between.split():
+        getattr(Between(backend, store, first.ref), what)()
+
+    second = await submit(backend, store)
+    conclude_attempt(store, {"attempt": 2, "cause": "oom_killed"})
+    adopted = Submission.of(await backend.get("", second.ref.namespace, second.ref.name))
+
+    assert (first.earlier, second.earlier, adopted.earlier) == ([], [EARLIER], [EARLIER])
+    assert store.record is not None
+    assert store.record.earlier == [EARLIER, {"attempt": 2, "cause": "oom_killed"}]
+    assert AttemptRecord.from_dict(json.loads(json.dumps(store.record.to_dict()))) == store.record
+    assert "earlier" not in second.to_dict()
+
+
+async def test_an_adopted_job_keeps_what_is_known_of_earlier_attempts() -> None:
+    backend, store = ScriptedBackend(), MemoryStore()
+    await submit(backend, store)
+    conclude_attempt(store, EARLIER)
+    await submit(backend, store)
+
+    again = await submit(backend, store)
+
+    assert (again.adopted, again.earlier) == (True, [EARLIER])
+    assert store.record is not None
+    assert store.record.earlier == [EARLIER]
+
+
+@each_row("between", ["", "store_lost"])
+async def test_an_attempt_that_no_try_has_concluded_is_summarized_from_its_job(between: str) -> None:
+    """Its follower died, or Airflow has no store: the job itself has the diagnosis and the steps."""
+    backend, store = ScriptedBackend(), MemoryStore()
+    first = await submit(backend, store)
+    events = Between(backend, store, first.ref)
+    for what in between.split():
+        getattr(events, what)()
+    backend.jobs[events.key] = finished(backend.jobs[events.key], "Failed")
+    backend.jobs[events.key]["metadata"]["annotations"] |= {
+        DIAGNOSIS_ANNOTATION: Diagnosis.of(Cause.NODE_LOST, f"{first.ref.name}-master-0 (rank 0) was lost").to_text(),
+        REPORTED_ANNOTATION: json.dumps({"first_step": 3, "last_step": 40}),
+    }
+
+    second = await submit(backend, events.store, clear_number=1)
+
+    [told] = second.earlier
+    expected = {"attempt": 1, "job": str(first.ref), "uid": "uid-1", "outcome": "Failed", "cause": "node_lost"}
+    assert told.items() >= {**expected, "first_step": 3, "last_step": 40}.items()
+    assert told["message"] == "master-0 (rank 0) was lost"
+    assert told["advice"]
+
+
+async def test_the_newest_of_many_attempts_are_kept() -> None:
+    backend, store = ScriptedBackend(), MemoryStore()
+    for attempt in range(1, 30):
+        await submit(backend, store)
+        conclude_attempt(store, {"attempt": attempt, "message": "long " * 60})
+
+    last = await submit(backend, store)
+
+    attempts = [each["attempt"] for each in last.earlier]
+    assert attempts == [*range(30 - len(attempts), 30)]
+    assert 10 <= len(attempts) <= MAX_EARLIER
+    assert len(json.dumps(last.earlier)) <= EARLIER_SIZE
+
+
+@each_row("text", ["", "no list", "{}", "[1]", '[{"attempt": "x"}]', '[{"job": "a"}]', "null"])
+def test_summaries_that_somebody_has_edited_are_none(text: str) -> None:
+    meta = {"annotations": {EARLIER_ANNOTATION: text}}
+
+    assert earlier_in({"metadata": meta}) == []

@@ -129,7 +129,7 @@ def _with_message(history: PodHistory, end: Termination, length: int) -> PodHist
 
 def _dump(history: PodHistory) -> str:
     counts = tuple(entry for entry in history.restart_counts if entry.total or entry.settled)
-    lasting = replace(history, running=(), finished=(), placed=(), restart_counts=counts)
+    lasting = replace(history, running=(), finished=(), placed=(), nodes=(), restart_counts=counts)
     return json.dumps({"version": 1, **_plain(lasting)}, ensure_ascii=False, separators=(",", ":"))
 
 

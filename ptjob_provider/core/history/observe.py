@@ -117,8 +117,11 @@ def _is_recorded(history: PodHistory, pod: Pod) -> bool:
 
 def _with_present(history: PodHistory, pods: Sequence[Pod]) -> PodHistory:
     """Return the history with the replicas that are scheduled, terminating, running and finished now."""
+    nodes = {name: (name, node, start) for name, node, start in history.nodes}
+    nodes |= {pod.name: (pod.name, pod.node, _running_since(pod)) for pod in pods if pod.node}
     return replace(
         history,
+        nodes=tuple(nodes.values()),
         placed=tuple(pod.name for pod in pods if pod.is_placed),
         leaving=tuple(pod.uid for pod in pods if pod.is_leaving),
         running=tuple(pod.name for pod in pods if not pod.is_over and _is_in(pod, "running")),
@@ -128,6 +131,11 @@ def _with_present(history: PodHistory, pods: Sequence[Pod]) -> PodHistory:
 
 def _is_in(pod: Pod, state: str) -> bool:
     return pod.training is not None and pod.training.state(state) is not None
+
+
+def _running_since(pod: Pod) -> str:
+    running = pod.training and pod.training.state("running")
+    return readable((running or {}).get("startedAt"))
 
 
 def _notices(history: PodHistory, events: Sequence[Manifest]) -> tuple[str, ...]:

@@ -199,6 +199,7 @@ class PodHistory:
         running: replicas whose training container runs now.
         finished: replicas whose training container has exited and will not restart.
         placed: replicas that have a node now.
+        nodes: (replica, node, RFC 3339 start of the training container or "") of replicas that have or had a node.
         leaving: uids of the pods that are being deleted now.
         held_up: waits of the other pods at the time when an init container failed, which may have waited for them.
         removals: deletions of running pods that the operator has not reported as its own.
@@ -223,6 +224,7 @@ class PodHistory:
     running: tuple[str, ...] = ()
     finished: tuple[str, ...] = ()
     placed: tuple[str, ...] = ()
+    nodes: tuple[tuple[str, str, str], ...] = ()
     leaving: tuple[str, ...] = ()
     held_up: tuple[Waiting, ...] = ()
     removals: tuple[Removal, ...] = ()

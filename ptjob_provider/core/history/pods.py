@@ -126,6 +126,11 @@ class Pod:
         return bool((self.manifest.get("spec") or {}).get("nodeName") or self.containers)
 
     @property
+    def node(self) -> str:
+        """Return the name of its node; "" if it has none yet."""
+        return str((self.manifest.get("spec") or {}).get("nodeName") or "")
+
+    @property
     def disruption(self) -> str:
         """Return why something outside ended the pod, as `Reason: message`; "" if nothing did."""
         reason, message = self.status.get("reason") or "", self.status.get("message") or ""

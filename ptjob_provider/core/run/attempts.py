@@ -6,18 +6,41 @@ new try of the same attempt, and adopts the running job.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from ptjob_provider.core.identity import INTENT_ANNOTATION, JobRef, annotation_of, is_owned_by
-from ptjob_provider.core.versions import Record
+from ptjob_provider.core import kinds
+from ptjob_provider.core.containment import contained
+from ptjob_provider.core.diagnosis import Diagnosis
+from ptjob_provider.core.identity import (
+    EARLIER_ANNOTATION,
+    INTENT_ANNOTATION,
+    REPORTED_ANNOTATION,
+    JobRef,
+    annotation_of,
+    attempt_of,
+    is_owned_by,
+)
+from ptjob_provider.core.versions import MALFORMED, Record, read_object
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from ptjob_provider.core.identity import Owner
-    from ptjob_provider.core.status import JobPhase
+    from ptjob_provider.core.status import JobPhase, JobStatus
+
+    Summary = Mapping[str, Any]
+
+MAX_EARLIER = 20
+"""Maximum number of earlier attempts of which summaries are kept."""
+
+EARLIER_SIZE = 4 * 1024
+"""Maximum characters of these summaries as JSON; the newest are kept."""
+
+_TEXT = 300
+"""Maximum characters of a message and of an advice in a summary."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +59,7 @@ class AttemptRecord(Record):
         kind: the object's kind.
         first_started_at: RFC 3339 creation time of the first attempt since the last clear; older outputs are rejected.
         unverified: the attempt's job succeeded, but its outputs could not be inspected.
+        earlier: summaries of the attempts before this one, and of this one once it has ended; oldest first.
     """
 
     attempt: int
@@ -49,6 +73,7 @@ class AttemptRecord(Record):
     delivered_by: int = 0
     refused: bool = False
     unverified: bool = False
+    earlier: Sequence[Summary] = ()
 
     @classmethod
     def of(cls, ref: JobRef, *, attempt: int, ended: bool, first_started_at: str | None = None) -> Self:
@@ -132,3 +157,63 @@ def _is_recorded(job: Mapping[str, Any], record: AttemptRecord | None) -> bool:
     if record is None or record.ended or record.name != job["metadata"]["name"]:
         return False
     return record.uid in {None, job["metadata"]["uid"]}
+
+
+def summary(
+    ref: JobRef,
+    *,
+    attempt: int,
+    status: JobStatus,
+    outcome: str,
+    why: Diagnosis | None,
+    first_step: int | None,
+    last_step: int | None,
+) -> dict[str, Any]:
+    """Return what people are told about an attempt that is over, as JSON-safe fields; instants are RFC 3339 texts."""
+    instants = status.to_dict()
+    return {
+        "attempt": attempt,
+        "job": str(ref),
+        "uid": ref.uid,
+        "started": instants["started_at"] or instants["created_at"] or "",
+        "ended": instants["finished_at"] or "",
+        "outcome": outcome,
+        "cause": str(why.cause) if why else "",
+        "message": why.failure(ref)[:_TEXT] if why else "",
+        "advice": why.resolution[:_TEXT] if why else "",
+        "first_step": first_step,
+        "last_step": last_step,
+    }
+
+
+@contained(lambda _why, _job: [])
+def with_own(job: Mapping[str, Any]) -> list[Summary]:
+    """Return the summaries on a job of earlier attempts, and its own."""
+    status, steps = kinds.read_status(job), read_object(annotation_of(job, REPORTED_ANNOTATION))
+    own = summary(
+        JobRef.of(job),
+        attempt=attempt_of(job),
+        status=status,
+        outcome=status.phase.value,
+        why=Diagnosis.stored_in(job),
+        first_step=steps.get("first_step"),
+        last_step=steps.get("last_step"),
+    )
+    return newest([*earlier_in(job), own])
+
+
+def earlier_in(job: Mapping[str, Any]) -> list[Summary]:
+    """Return the summaries on a job of the attempts before it; [] if it has none."""
+    try:
+        written = json.loads(annotation_of(job, EARLIER_ANNOTATION) or "[]")
+        return newest([{**each, "attempt": int(each["attempt"])} for each in written])
+    except MALFORMED:
+        return []
+
+
+def newest(summaries: Iterable[Summary]) -> list[Summary]:
+    """Return the newest of these summaries, at most MAX_EARLIER and EARLIER_SIZE, oldest first."""
+    kept = [*summaries][-MAX_EARLIER:]
+    while kept and len(json.dumps(kept)) > EARLIER_SIZE:
+        del kept[0]
+    return kept

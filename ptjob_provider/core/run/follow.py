@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from ptjob_provider.core.outputs.contract import OutputReport
     from ptjob_provider.core.run.rank0_log import Sink
     from ptjob_provider.core.run.submit import Submission
+    from ptjob_provider.core.run.training_state import TrainingState
 
 logger = logging.getLogger(__name__)
 
@@ -95,6 +96,7 @@ class FollowOptions(TypedDict, total=False):
     hands_off: bool
     curves: bool
     mask: Callable[[str], str]
+    state: TrainingState | None
 
 
 async def follow(
@@ -129,20 +131,26 @@ async def follow(
         hands_off: only read: the job is neither changed nor stopped, and its outputs are not inspected.
         curves: include the points of the scalars in the result, not only their last values.
         mask: removes known secrets from program output before it is quoted, shortened or written on the job.
+        state: is kept up to date while the job is followed; the outcome has its last `progress`.
 
     Raises:
         ClusterUnavailable: requests were refused for `api_error_timeout`; the job is unchanged.
         JobTakenOver: the job had to be stopped, but a later try has adopted it; the job is unchanged.
     """
     errors = ApiErrors(str(submission.ref), sink.notice, timeout=api_error_timeout)
-    mask = options.get("mask", str)
+    mask, state = options.get("mask", str), options.get("state")
+    known = JobProgress(submission=submission, mask=mask)
+    if state is not None:
+        state.known = known
     follower = _Follower(
         backend=backend,
         sink=sink,
         errors=errors,
-        log=Rank0Log(backend=backend, submission=submission, sink=sink, errors=errors, start=cursor, mask=mask),
+        log=Rank0Log(
+            backend=backend, submission=submission, sink=sink, errors=errors, start=cursor, mask=mask, state=state
+        ),
         clock=clock,
-        known=JobProgress(submission=submission, mask=mask),
+        known=known,
         **options,
     )
     return await follower.run()
@@ -204,6 +212,7 @@ class _Follower:
     hands_off: bool = False
     curves: bool = False
     mask: Callable[[str], str] = str
+    state: TrainingState | None = None
     woken_at: datetime | None = None
     kept_wait: frozenset[tuple[str, str]] = frozenset()
     ordered: _End | None = None
@@ -230,7 +239,8 @@ class _Follower:
                 await self._measure()
         finally:
             await self.log.end()
-        return await self._conclude(end)
+        outcome = await self._conclude(end)
+        return replace(outcome, progress=self.state.to_dict(outcome)) if self.state is not None else outcome
 
     def _watch(self) -> AsyncGenerator[Observation, None]:
         return self.backend.watch(self.ref)
@@ -372,6 +382,8 @@ class _Follower:
         now = self.clock()
         self.known.keep_time(now, self.backend.view(self.ref))
         update = self.known.take(observation, now=now)
+        if self.state is not None and observation.job is not None:
+            self.state.observe(observation.job)
         for text in update.sentences:
             self.sink.notice(text)
         silent = self.known.silent()
@@ -520,7 +532,8 @@ class _Follower:
             return self.known.noted
         diagnosis = self._with_tail(await self._diagnose())
         if not self.hands_off:
-            await self._annotate_with_use({DIAGNOSIS_ANNOTATION: diagnosis.to_text()})
+            steps = self.state.annotations() if self.state is not None else {}
+            await self._annotate_with_use({DIAGNOSIS_ANNOTATION: diagnosis.to_text(), **steps})
         return diagnosis
 
     async def _diagnose(self) -> Diagnosis:

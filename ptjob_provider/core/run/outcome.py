@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Self
 
 from ptjob_provider.core.diagnosis import Diagnosis, failed_replicas_text
 from ptjob_provider.core.errors import JobDeleted, JobFailed, JobTimedOut, OutputsNotVerified
 from ptjob_provider.core.logs import LogCursor
+from ptjob_provider.core.run.attempts import summary
 from ptjob_provider.core.status import JobStatus
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class JobOutcome:
         cursor: cursor of the last log line that was passed to the sink; None if there was none.
         detail: for UNVERIFIED, the reason why the outputs could not be inspected.
         is_open: the job could not be stopped and may go on; its attempt is not over.
+        progress: how far the training came, and its replicas, see `training_state.TrainingState`; {} if unknown.
     """
 
     outcome: Outcome
@@ -50,6 +52,19 @@ class JobOutcome:
     cursor: LogCursor | None = None
     detail: str = ""
     is_open: bool = False
+    progress: Mapping[str, Any] = field(default_factory=dict)
+
+    def summary(self, ref: JobRef) -> dict[str, Any]:
+        """Return what later attempts tell about this one, see `attempts.summary`."""
+        return summary(
+            ref,
+            attempt=(self.result or {}).get("attempt", 1),
+            status=self.status,
+            outcome=self.outcome.value,
+            why=self.diagnosis,
+            first_step=self.progress.get("first_step"),
+            last_step=self.progress.get("step"),
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-safe fields for a trigger's event."""
@@ -61,6 +76,7 @@ class JobOutcome:
             "cursor": self.cursor.to_dict() if self.cursor else None,
             "detail": self.detail,
             "is_open": self.is_open,
+            "progress": dict(self.progress),
         }
 
     @classmethod
@@ -73,7 +89,8 @@ class JobOutcome:
             result=fields["result"],
             cursor=LogCursor.from_dict(fields["cursor"]) if fields["cursor"] else None,
             detail=fields["detail"],
-            is_open=fields.get("is_open", False),  # older versions do not write it
+            is_open=fields.get("is_open", False),  # older versions write neither this nor the next
+            progress=fields.get("progress") or {},
         )
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ptjob_provider.core.logs import LogLine
     from ptjob_provider.core.run.api_errors import ApiErrors
     from ptjob_provider.core.run.submit import Submission
+    from ptjob_provider.core.run.training_state import TrainingState
 
     Start = LogCursor | Callable[[], Awaitable[LogCursor | None]] | None
 
@@ -73,6 +74,7 @@ class Rank0Log:
         start: cursor of the last line that a sink has received, or a function that looks up this cursor when reading
             starts.
         mask: removes known secrets from the kept lines.
+        state: takes the lines, too; None: nobody wants to know how far the training is.
         cursor: cursor of the last line that was passed to a sink; None if unknown or if there was none.
     """
 
@@ -82,6 +84,7 @@ class Rank0Log:
     errors: ApiErrors
     start: Start
     mask: Callable[[str], str]
+    state: TrainingState | None = None
     cursor: LogCursor | None = field(init=False)
     _tail: Tail = field(init=False)
     _reading: asyncio.Task[None] | None = None
@@ -137,6 +140,8 @@ class Rank0Log:
                     self.sink.line(line)
                     self.cursor = line.cursor
                     self._tail.take(line)
+                    if self.state is not None:
+                        self.state.take(line)
                     await self.sink.room()
         except PTJobError as error:
             self.sink.notice(f"{submission.ref}: rank 0's log cannot be read any more: {error}")

@@ -112,12 +112,12 @@ class AttemptResult:
 
 
 def _shortened(outcome: JobOutcome) -> JobOutcome:
-    """Return the outcome without cursor, curves and duplicate parts."""
+    """Return the outcome without cursor, progress, curves and duplicate parts."""
     result = dict(outcome.result or {}) if outcome.outcome is Outcome.SUCCEEDED else None
     if result and result.get("tfevents"):
         result["tfevents"] = {key: part for key, part in result["tfevents"].items() if key != "curves"}
     why = outcome.diagnosis
-    return replace(outcome, cursor=None, result=result, diagnosis=why.bounded() if why else None)
+    return replace(outcome, cursor=None, progress={}, result=result, diagnosis=why.bounded() if why else None)
 
 
 REPORTED = "told"

@@ -139,7 +139,7 @@ class Session:
         except JobFailed:
             if outcome.is_open:
                 raise
-            conclude_attempt(self.store)
+            conclude_attempt(self.store, outcome.summary(ref))
             await self._clean_up(ref, succeeded=False)
             raise
         result = dict(outcome.result or {})

@@ -30,6 +30,7 @@ is a job of this owner):
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
@@ -50,6 +51,7 @@ from ptjob_provider.core.errors import (
 from ptjob_provider.core.identity import (
     ADOPTED_ANNOTATION,
     CODE_ANNOTATION,
+    EARLIER_ANNOTATION,
     FIRST_ANNOTATION,
     INTENT_ANNOTATION,
     LEAVE_RUNNING_ANNOTATION,
@@ -62,6 +64,7 @@ from ptjob_provider.core.identity import (
     owner_in,
 )
 from ptjob_provider.core.kinds import code
+from ptjob_provider.core.outgoing import outgoing
 from ptjob_provider.core.outputs.contract import ResolvedOutputs
 from ptjob_provider.core.run import attempts
 from ptjob_provider.core.run.api_errors import TIMEOUT, ApiErrors
@@ -73,7 +76,7 @@ from ptjob_provider.core.tensorboard import url_of
 from ptjob_provider.core.versions import known_fields, read_object
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from ptjob_provider.core.backend import Backend, Observation
     from ptjob_provider.core.outputs.contract import OutputReport
@@ -101,6 +104,7 @@ class Submission:
         code_revision: {digest, commit, dirty} of the folder that was submitted with the job; None if there is none.
         adopted_by: ids of the tries that had adopted the job when this submission was made: the newest before, and this
             one, whose id may not have arrived; "" for none.
+        earlier: summaries of the task's earlier attempts, oldest first; not serialized, because the job has them.
     """
 
     ref: JobRef
@@ -115,6 +119,7 @@ class Submission:
     instance: str = ""
     code_revision: Mapping[str, Any] | None = None
     adopted_by: tuple[str, ...] = ("",)
+    earlier: Sequence[Mapping[str, Any]] = field(default=(), compare=False)
 
     def is_taken_over(self, job: Mapping[str, Any]) -> bool:
         """Return whether a later try has adopted the job since this submission was made."""
@@ -149,6 +154,7 @@ class Submission:
             instance=owner_in(job).instance,
             code_revision=read_object(annotation_of(job, CODE_ANNOTATION)) or None,
             adopted_by=(annotation_of(job, ADOPTED_ANNOTATION),),
+            earlier=attempts.earlier_in(job),
         )
 
     def resized(self, job: Mapping[str, Any]) -> Self:
@@ -162,7 +168,9 @@ class Submission:
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-safe fields for a trigger or another process."""
-        return {**asdict(self), "outputs": self.outputs.to_dict()}
+        fields = {**asdict(self), "outputs": self.outputs.to_dict()}
+        del fields["earlier"]
+        return fields
 
     @classmethod
     def from_dict(cls, written: Mapping[str, Any]) -> Self:
@@ -245,6 +253,7 @@ class _Submitter:
         intent: random id written on the objects that this call creates, to recognize them.
         rendered: the rendered specification, by kind and attempt.
         secret_name: the name of the Secret that the adopted job refers to.
+        earlier: summaries of the attempts before the one that is created or adopted.
     """
 
     backend: Backend
@@ -266,6 +275,7 @@ class _Submitter:
     intent: str = field(default_factory=lambda: uuid4().hex)
     rendered: dict[tuple[str, int], kinds.Rendered] = field(default_factory=dict)
     secret_name: str = ""
+    earlier: Sequence[Mapping[str, Any]] = ()
 
     @property
     def _preferred(self) -> str | None:
@@ -333,7 +343,9 @@ class _Submitter:
 
     async def _replace(self, record: AttemptRecord) -> Submission:
         job = await self._find(record.kind, record.namespace, record.name)
+        self.earlier = record.earlier
         if job is not None and self._ownership(job) is not Ownership.FOREIGN:
+            self.earlier = max(record.earlier, attempts.with_own(job), key=_last_attempt)
             await self._stop(JobRef.of(job))
         elif record.uid is not None and (job is None or job["metadata"]["uid"] != record.uid):
             await self._stop(record.ref)
@@ -343,7 +355,8 @@ class _Submitter:
         rendered = self._render(attempt)
         meta = rendered.manifest["metadata"]
         first = {FIRST_ANNOTATION: self.first_started_at} if self.first_started_at else {}
-        meta["annotations"] = {**(meta.get("annotations") or {}), INTENT_ANNOTATION: self.intent, **first}
+        earlier = {EARLIER_ANNOTATION: json.dumps(outgoing(self.earlier))} if self.earlier else {}
+        meta["annotations"] = {**(meta.get("annotations") or {}), INTENT_ANNOTATION: self.intent, **first, **earlier}
         self._save(attempt, meta, kind=self.kind, uid=None)
         try:
             ref = await self._create(rendered)
@@ -398,6 +411,7 @@ class _Submitter:
             )
         if ownership is Ownership.ADOPT:
             return self._adopt(job)
+        self.earlier = attempts.with_own(job)
         if self.exact_name or job["metadata"].get("deletionTimestamp"):
             await self._stop(JobRef.of(job))
         return await self._start(attempt + 1)
@@ -423,6 +437,7 @@ class _Submitter:
         meta = job["metadata"]
         self.secret_name = code.secret_name(meta["name"], annotation_of(job, INTENT_ANNOTATION))
         self.first_started_at = self.first_started_at or first_start(job)
+        self.earlier = attempts.earlier_in(job)
         submission = Submission.of(job, adopted=adopted, spec_hash=self.spec_hash, since=self.first_started_at)
         before = self.record
         unverified = before is not None and before.unverified and before.uid == submission.ref.uid
@@ -439,6 +454,7 @@ class _Submitter:
                 kind=kind,
                 clear_number=self.clear_number,
                 first_started_at=self.first_started_at,
+                earlier=self.earlier,
                 **flags,
             )
         )
@@ -491,6 +507,10 @@ class _Submitter:
         return rendered
 
 
+def _last_attempt(summaries: Sequence[Mapping[str, Any]]) -> int:
+    return summaries[-1]["attempt"] if summaries else 0
+
+
 def _whose(job: Manifest) -> str:
     owner = owner_in(job)
     if not owner.instance:
@@ -528,8 +548,11 @@ def note_unverified(store: AttemptStore) -> None:
         store.save(replace(record, unverified=True))
 
 
-def conclude_attempt(store: AttemptStore) -> None:
-    """Mark the recorded attempt as ended, so that the next try starts a new attempt instead of adopting the job."""
+def conclude_attempt(store: AttemptStore, *summaries: Mapping[str, Any]) -> None:
+    """Mark the recorded attempt as ended, so that the next try starts a new attempt instead of adopting the job.
+
+    Its summary is kept with the record, because its job may be deleted.
+    """
     record = store.load()
     if record is not None:
-        store.save(replace(record, ended=True))
+        store.save(replace(record, ended=True, earlier=attempts.newest([*record.earlier, *summaries])))
