@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ptjob_provider.cli import tables
+from ptjob_provider.cli.copying import counted
 from ptjob_provider.cli.output import EXIT_USAGE, Refused, cancel_on, notice, run, say
 from ptjob_provider.cli.parameters import pass_target, pod_options, table_output_option, target_options
 from ptjob_provider.core.identity import is_object_name
@@ -127,21 +128,25 @@ def cp(target: Target, source: str, target_path: str, *, image: str | None, user
         if from_claim and not to_claim:
             claim, path = from_claim
             local = Path(target_path).resolve()
-            run(access(claim, lambda files: files.pack(path, archive)))
+            with counted(archive, "copying") as written:
+                run(access(claim, lambda files: files.pack(path, written)))
             archive.seek(0)
             if local.is_dir():
                 local /= posixpath.basename(path.rstrip("/")) or claim
-            run(LocalFiles(local.parent).unpack(archive, "", local.name))
+            with counted(archive, "writing") as read:
+                run(LocalFiles(local.parent).unpack(read, "", local.name))
         elif to_claim and not from_claim:
             claim, path = to_claim
             local = Path(source).resolve()
             if not local.exists():
                 raise Refused(f"SOURCE: {local} is not there", EXIT_USAGE)
-            run(LocalFiles(local.parent).pack(local.name, archive))
+            with counted(archive, "reading") as written:
+                run(LocalFiles(local.parent).pack(local.name, written))
             archive.seek(0)
             # A path that ends in /, or is empty, names the folder to copy into.
             remote_folder, last = posixpath.split(path)
-            run(access(claim, lambda files: files.unpack(archive, remote_folder, last or local.name)))
+            with counted(archive, "copying") as read:
+                run(access(claim, lambda files: files.unpack(read, remote_folder, last or local.name)))
         else:
             rule = "one of both has to be pvc://CLAIM/PATH, the other a path on this machine"
             raise Refused(f"SOURCE TARGET: {source} {target_path} is not allowed; {rule}", EXIT_USAGE)

@@ -1,0 +1,114 @@
+"""Tests of the bar of a long copy, on a terminal of 80 columns."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from at_terminal import AtTerminal
+from ptjob_provider.cli import copying
+from ptjob_provider.cli.following import Ending, Following
+from ptjob_provider.cli.target import Target, TargetOptions, find_target
+from rows import each_row
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from machine import Machine
+
+AT_ONCE = "from ptjob_provider.cli import copying, main; copying._AFTER = copying._INTERVAL = 0; main()"
+"""The command line, with a bar from the first byte on."""
+SIZE = 3_000_000
+
+
+@pytest.fixture
+def claim(machine: Machine, tmp_path: Path) -> Path:
+    """Return the directory of an empty claim `data`, beside a file and a folder."""
+    machine.ptjob("data", "create", "data")
+    (tmp_path / "file").write_bytes(os.urandom(SIZE))
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "part").write_bytes(os.urandom(SIZE))
+    return machine.root / "claims" / "default" / "data"
+
+
+def copied(machine: Machine, source: object, target: object, *, program: str = AT_ONCE) -> AtTerminal:
+    words = [sys.executable, "-c", program, "--root", str(machine.root), "data", "cp", str(source), str(target)]
+    return AtTerminal(words)
+
+
+@each_row("name", ["file", "folder"])
+def test_a_copy_to_a_claim_has_a_bar_that_is_gone_at_the_end(
+    machine: Machine, claim: Path, tmp_path: Path, name: str
+) -> None:
+    terminal = copied(machine, tmp_path / name, f"pvc://data/{name}")
+
+    lines = terminal.end()
+
+    sent = terminal.sent.decode()
+    reading, copying = sent[sent.index("reading ") : sent.index("copying ")], sent[sent.index("copying ") :]
+    assert ("/3.0 MB" in reading) == (name == "file"), "the total of a folder is known when it is packed"
+    assert "/3.0 MB" in copying
+    assert lines == [f"copied {tmp_path / name} to pvc://data/{name}", ""]
+    assert sent.count("\x1b[?25h") == sent.count("\x1b[?25l") == 2, "the cursor is shown again"
+    assert (claim / name).exists()
+
+
+def test_a_copy_from_a_claim_has_one_too(machine: Machine, claim: Path, tmp_path: Path) -> None:
+    (claim / "f").write_bytes((tmp_path / "file").read_bytes())
+
+    terminal = copied(machine, "pvc://data/f", tmp_path / "back")
+    terminal.end()
+
+    sent = terminal.sent.decode()
+    assert "/3.0 MB" in sent[sent.index("copying ") : sent.index("writing ")]
+    assert (tmp_path / "back").read_bytes() == (tmp_path / "file").read_bytes()
+
+
+def test_a_copy_that_fails_leaves_no_bar(machine: Machine, claim: Path, tmp_path: Path) -> None:
+    (tmp_path / "folder" / "z").symlink_to("/etc")
+
+    terminal = copied(machine, tmp_path / "folder", "pvc://data/folder")
+    lines = terminal.end()
+
+    assert terminal.process.returncode == 2
+    assert lines[0].startswith("Error: ")
+    assert terminal.sent.count(b"\x1b[?25h") == terminal.sent.count(b"\x1b[?25l") == 1
+
+
+def test_a_short_copy_has_no_bar(machine: Machine, claim: Path, tmp_path: Path) -> None:
+    program = "from ptjob_provider.cli import copying, main; copying._AFTER = 3600; main()"
+    terminal = copied(machine, tmp_path / "file", "pvc://data/file", program=program)
+    terminal.end()
+
+    assert terminal.sent.decode() == f"copied {tmp_path / 'file'} to pvc://data/file\r\n"
+
+
+@each_row("environment", [{"TERM": "dumb"}, {"stderr": "no terminal"}])
+def test_there_is_no_bar_where_it_cannot_be_erased(
+    machine: Machine, claim: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]
+) -> None:
+    monkeypatch.setattr(copying, "_AFTER", 0)
+    target = "pvc://data/file"
+    if "TERM" in environment:
+        words = [f"TERM={environment['TERM']}", sys.executable, "-c", AT_ONCE, "--root", str(machine.root)]
+        terminal = AtTerminal(["env", *words, "data", "cp", str(tmp_path / "file"), target])
+        terminal.end()
+        told = terminal.sent.decode().replace("\r\n", "\n")
+    else:
+        told = machine.ptjob("data", "cp", str(tmp_path / "file"), target).stderr
+
+    assert told == f"copied {tmp_path / 'file'} to {target}\n"
+
+
+def test_the_folder_of_a_job_has_a_bar_unless_it_is_not_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[dict[str, Any]] = []
+    monkeypatch.setattr(Target, "open", lambda _, **more: given.append(more))
+    target = find_target(TargetOptions(backend="local"), {})
+
+    for ending in (Ending(), Ending(no_progress=True)):
+        _ = Following(target=target, ending=ending).backend
+
+    assert given == [{"for_new_jobs": True, "with_bars": wanted} for wanted in (True, False)]
