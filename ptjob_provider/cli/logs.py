@@ -210,10 +210,10 @@ def _why_none(snapshot: Snapshot, pod: str) -> str:
 
 async def _print_container(target: Target, ref: JobRef, pod: str, selection: Selection) -> None:
     """Print the log of another container of the pod: a sidecar, or the one that fetched the code."""
-    log = target.inspector().container_log(ref, pod, selection.container or "", follow=selection.follow)
+    container, tail = selection.container or "", selection.tail
+    log = target.inspector().container_log(ref, pod, container, follow=selection.follow, tail=tail)
     try:
-        async with aclosing(log) as lines:
-            await _print(_tail(lines, selection), selection, prefix="")
+        await _print(log, selection, prefix="")
     except InvalidSpec as error:
         if _NOT_BEGUN not in str(error):
             raise
@@ -233,16 +233,6 @@ async def _lines(backend: Backend, ref: JobRef, replica: str, selection: Selecti
         async with aclosing(backend.logs(ref, replica, since=cursor, follow=selection.follow)) as lines:
             async for line in lines:
                 yield line
-
-
-async def _tail(lines: AsyncGenerator[LogLine, None], selection: Selection) -> AsyncGenerator[LogLine, None]:
-    """Yield the last lines of a log that can only be read from its beginning; all lines if it is followed."""
-    if selection.tail is None or selection.follow:
-        async for line in lines:
-            yield line
-        return
-    for line in deque([line async for line in lines], maxlen=selection.tail):
-        yield line
 
 
 async def _print(lines: AsyncGenerator[LogLine, None], selection: Selection, *, prefix: str) -> bool:

@@ -173,11 +173,21 @@ class Inspector(Protocol):
     async def events(self, ref: JobRef, pods: Sequence[str]) -> Sequence[Manifest]:
         """Return the core/v1 Events about the job and its pods that still exist, in no particular order."""
 
-    def container_log(self, ref: JobRef, pod: str, container: str, *, follow: bool) -> AsyncGenerator[LogLine, None]:
-        """Yield the log of any container of a job's pod, from its beginning; with `follow`, until the container ends.
+    def container_log(
+        self, ref: JobRef, pod: str, container: str, *, follow: bool, tail: int | None = None
+    ) -> AsyncGenerator[LogLine, None]:
+        """Yield the log of any container of a job's pod, by one request; with `follow`, until the container ends.
+
+        Args:
+            ref: the job.
+            pod: the pod's name.
+            container: the container's name.
+            follow: wait for further lines.
+            tail: number of last lines to begin with, as the node stores them; None begins with the first line.
 
         Raises:
             JobNotFound: there is no such pod.
+            ClusterUnavailable: the node does not answer, or has no log.
             InvalidSpec: the pod has no such container, or the container has not started.
             UnsupportedByBackend: the back-end does not run such a container.
         """

@@ -7,7 +7,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from ptjob_provider.core import kinds
-from ptjob_provider.core.errors import ClusterError, JobNotFound, PTJobError
+from ptjob_provider.core.errors import ClusterError, ClusterUnavailable, JobNotFound, PTJobError
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.inspector import CLAIM_MODE, CLAIM_SIZE, Usage
 from ptjob_provider.core.kinds.queue import QUEUE_LABEL, as_event
@@ -17,21 +17,30 @@ from ptjob_provider.core.kubernetes.client import paths
 from ptjob_provider.core.kubernetes.client.http import shared_client
 from ptjob_provider.core.kubernetes.informer import Workloads, read_usage, unreadable
 from ptjob_provider.core.kubernetes.informer.scope import created_at
+from ptjob_provider.core.kubernetes.logs.parse import LogReader, NodeRefused
+from ptjob_provider.core.kubernetes.logs.runs import Run
 from ptjob_provider.core.kubernetes.preflight import check_up
 from ptjob_provider.core.kubernetes.rights import USAGE
 from ptjob_provider.core.kubernetes.tensorboard.view import shown
-from ptjob_provider.core.logs import LineSplitter, LogCursor, LogLine, Piece
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Sequence
+    from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 
     from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.inspector import Check, FileOptions, NodeUse, TensorBoardView
     from ptjob_provider.core.kubernetes.claim_files import ClaimPod
     from ptjob_provider.core.kubernetes.client.http import Client
     from ptjob_provider.core.kubernetes.config import ClusterConfig
+    from ptjob_provider.core.logs import LogLine
 
 _SILENCE = 3600.0
+"""Seconds without a line after which a followed log counts as broken."""
+
+_ANSWER = 10.0
+"""Maximum seconds without a byte of lines that exist already."""
+
+_NEVER = "1970-01-01T00:00:00Z"
+"""Time of lines without one, which are not the program's."""
 
 
 class ClusterInspector:
@@ -51,20 +60,25 @@ class ClusterInspector:
         return [*(event for event in current if _is_about(event, ref, pods, controllers)), *queued]
 
     async def container_log(
-        self, ref: JobRef, pod: str, container: str, *, follow: bool
+        self, ref: JobRef, pod: str, container: str, *, follow: bool, tail: int | None = None
     ) -> AsyncGenerator[LogLine, None]:
         """Yield a container's lines from the kubelet; see `Inspector.container_log`."""
         query = {"container": container, "timestamps": "true", "follow": "true" if follow else "false"}
-        splitter = LineSplitter()
+        query |= {} if tail is None else {"tailLines": str(tail)}
+        run = Run(pod_uid="", restart_count=0, started_at=_NEVER, ended=False, pod=pod, container=container)
+        reader, silence = LogReader(run, None), _SILENCE if follow else _ANSWER
         async with (
             shared_client(self._config) as client,
-            client.stream(paths.pod_log(ref.namespace, pod), silence=_SILENCE, **query) as chunks,
+            client.stream(paths.pod_log(ref.namespace, pod), silence=silence, **query) as chunks,
         ):
             async for chunk in chunks:
-                for line in _lines(splitter.feed(chunk), container):
+                for line in reader.feed(chunk):
                     yield line
-            for line in _lines(splitter.finish(), container):
-                yield line
+            try:
+                for line in reader.finish():
+                    yield line
+            except NodeRefused as error:
+                raise ClusterUnavailable(f"{ref.namespace}/{pod}: {error}") from error
 
     async def nodes(self) -> Sequence[NodeUse]:
         """Return the cluster's nodes; see `Inspector.nodes`."""
@@ -170,10 +184,3 @@ def _is_about(event: Manifest, ref: JobRef, pods: Sequence[str], controllers: Se
     about = event["involvedObject"]
     kind, name = about.get("kind"), about.get("name")
     return about.get("uid") == ref.uid or (kind, name) in controllers or (kind == "Pod" and name in pods)
-
-
-def _lines(pieces: Iterable[Piece], container: str) -> Iterator[LogLine]:
-    for piece in pieces:
-        stamp, _, text = piece.text.partition(" ")
-        cursor = LogCursor(pod_uid="", container=container, restart_count=0, timestamp=stamp, ordinal=0)
-        yield LogLine(text=text, timestamp=stamp, cursor=cursor, continues=piece.continues)

@@ -18,7 +18,9 @@ from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.in_pod import claim_files
 from ptjob_provider.core.inspector import CLAIM_MODE, Check, NodeUse, ReplicaUse, Usage, check_located
 from ptjob_provider.core.kinds.pod_template import count_gpus
+from ptjob_provider.core.kinds.pytorchjob import CONTAINER
 from ptjob_provider.core.local.launch import claim_directory, inside
+from ptjob_provider.core.local.logs import ReplicaLog
 from ptjob_provider.core.local.status import instant
 from ptjob_provider.core.local.store import JobStore, make_private, read_json
 from ptjob_provider.core.spec.pods import memory_quantity
@@ -48,14 +50,20 @@ class LocalInspector:
         """Return the Events about fields that do not apply on this machine, the only ones; see `Inspector.events`."""
         return read_json(self._store.files(ref.namespace, ref.name).notices) or []
 
-    def container_log(self, ref: JobRef, pod: str, container: str, *, follow: bool) -> AsyncGenerator[LogLine, None]:  # noqa: ARG002 - the port's
-        """Refuse, with the file of the log; see `Inspector.container_log`.
+    async def container_log(
+        self, ref: JobRef, pod: str, container: str, *, follow: bool, tail: int | None = None
+    ) -> AsyncGenerator[LogLine, None]:
+        """Yield the last lines of the training; see `Inspector.container_log`.
 
         Raises:
-            UnsupportedByBackend: always.
+            UnsupportedByBackend: another container's log is asked for; the text names its file.
         """
-        file = self._store.files(ref.namespace, ref.name).log(pod, container)
-        raise UnsupportedByBackend.of("--container", f"on this machine such a log is a file: {file}")
+        files = self._store.files(ref.namespace, ref.name)
+        if container != CONTAINER or follow or tail is None:
+            file = files.log(pod, container)
+            raise UnsupportedByBackend.of("--container", f"on this machine such a log is a file: {file}")
+        for line in await asyncio.to_thread(ReplicaLog(files, pod, job_uid=ref.uid).last, tail):
+            yield line
 
     async def nodes(self) -> Sequence[NodeUse]:
         """Return this machine; see `Inspector.nodes`."""
