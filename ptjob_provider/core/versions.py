@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-MALFORMED = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
-"""Errors of reading a text that somebody may have edited; JSON that is nested too deep is a RecursionError."""
+MALFORMED = (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError)
+"""Errors of reading a text that somebody may have edited: JSON may have Infinity, or be nested too deep."""
 
 _TYPES: Any = {"str": str, "int": int, "float": (int, float), "bool": bool, "None": NoneType, "tuple": (list, tuple)}
 

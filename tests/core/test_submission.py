@@ -635,7 +635,9 @@ async def test_the_newest_of_many_attempts_are_kept() -> None:
     assert len(json.dumps(last.earlier)) <= EARLIER_SIZE
 
 
-@each_row("text", ["", "no list", "{}", "[1]", '[{"attempt": "x"}]', '[{"job": "a"}]', "null"])
+@each_row(
+    "text", ["", "no list", "{}", "[1]", '[{"attempt": "x"}]', '[{"attempt": Infinity}]', '[{"job": "a"}]', "null"]
+)
 def test_summaries_that_somebody_has_edited_are_none(text: str) -> None:
     meta = {"annotations": {EARLIER_ANNOTATION: text}}
 
