@@ -34,8 +34,13 @@ async def test_a_node_with_another_time_is_asked_again_without_its_clock(ahead: 
         "spec": {"containers": [{"name": "probe"}]},
     }
 
+    other = {"name": "digits-succeeded-master-0", "ownerReferences": [{"kind": "PyTorchJob", "uid": "another"}]}
+    listed = {"metadata": other, "spec": {**template["spec"], "nodeName": "node-a"}}
+
     def answer(line: str) -> Any:
         path = line.split()[1]
+        if "/pods?" in path:
+            return 200, {"apiVersion": "v1", "kind": "PodList", "metadata": {"resourceVersion": "1"}, "items": [listed]}
         if path.partition("?")[0].endswith("/log"):
             return 200, f"{MARKER}{json.dumps(report)}\n"
         if "/persistentvolumeclaims/" in path:
@@ -54,3 +59,4 @@ async def test_a_node_with_another_time_is_asked_again_without_its_clock(ahead: 
     asked = [json.loads(each["env"][1]["value"])["doubt"] for each in containers]
     assert len(asked) == len(doubts)
     assert all(doubt in found for doubt, found in zip(doubts, asked, strict=True))
+    assert not any("affinity" in each["spec"] for each in made)  # the pod of the name is another job's

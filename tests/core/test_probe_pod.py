@@ -54,10 +54,9 @@ def job(*, container: Mapping[str, Any] | None = None, **pod: Any) -> dict[str, 
 
 def ran(found: dict[str, Any], **spec: Any) -> dict[str, Any]:
     """Return rank 0's pod as it ran on node-a, with the changes that admission made."""
-    owner = {"kind": "PyTorchJob", "uid": found["metadata"]["uid"]}
     template = found["spec"]["pytorchReplicaSpecs"]["Master"]["template"]
     return {
-        "metadata": {"name": "digits-succeeded-master-0", "ownerReferences": [owner]},
+        "metadata": {"name": "digits-succeeded-master-0", "creationTimestamp": "2026-11-20T10:00:00Z"},
         "spec": {**template["spec"], "nodeName": "node-a", **spec},
     }
 
@@ -73,8 +72,8 @@ def made(
 ) -> dict[str, Any]:
     return probe_pod(
         found,
-        rank0_of(found, pod),
         ResolvedOutputs(model=model, tfevents=tfevents),
+        rank0=rank0_of(found, [pod] if pod else []),
         name="digits-outputs-1a2b3c",
         since=SINCE,
         on_its_node=on_its_node,
@@ -350,14 +349,9 @@ def test_a_shared_claim_can_be_looked_at_wherever_the_job_could_have_run() -> No
     assert spec["affinity"] == {"nodeAffinity": rules | wish}
 
 
-@pytest.mark.parametrize("is_gone", [True, False])
-def test_without_rank_0s_pod_the_scheduler_finds_a_node(is_gone: bool) -> None:  # noqa: FBT001 - a parameter of cases
-    """The pod is gone, or of an earlier job of the name: the node is unknown, the template has the constraints."""
-    found = job(nodeSelector={"pool": "gpu"})
-    other = ran(found)
-    other["metadata"]["ownerReferences"][0]["uid"] = "another"
-
-    spec = made(found, pod=None if is_gone else other, on_its_node=True)["spec"]
+def test_without_rank_0s_pod_the_scheduler_finds_a_node() -> None:
+    """The node is unknown, the template has the constraints."""
+    spec = made(job(nodeSelector={"pool": "gpu"}), on_its_node=True)["spec"]
 
     assert spec["nodeSelector"] == {"pool": "gpu"}
     assert "affinity" not in spec

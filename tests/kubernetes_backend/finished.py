@@ -11,10 +11,8 @@ from cluster.tenants import service_account
 from cluster_world import PATIENCE, config_of
 from fakes import ListSink, MemoryStore
 from ptjob_provider.core.diagnosis import Limits
-from ptjob_provider.core.identity import Owner
+from ptjob_provider.core.identity import JobRef, Owner
 from ptjob_provider.core.kubernetes import KubernetesBackend
-from ptjob_provider.core.kubernetes.client.http import shared_client
-from ptjob_provider.core.kubernetes.inspection import inspect
 from ptjob_provider.core.kubernetes.probe import PROBE_LABEL, ProbeOptions
 from ptjob_provider.core.outputs.contract import OutputReport, ResolvedOutput, ResolvedOutputs
 from ptjob_provider.core.run.follow import follow
@@ -115,8 +113,8 @@ async def followed(
 async def inspected(
     cluster: Cluster, finished: Manifest, outputs: ResolvedOutputs, options: ProbeOptions
 ) -> OutputReport:
-    async with shared_client(config_of(cluster.layout.kubeconfig)) as client:
-        return await inspect(client, finished, outputs, since=began(finished), curves=False, options=options)
+    backend = KubernetesBackend(config_of(cluster.layout.kubeconfig), probe=options)
+    return await backend.inspect_outputs(JobRef.of(finished), outputs, since=began(finished))
 
 
 def look(

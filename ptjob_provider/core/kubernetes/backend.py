@@ -31,7 +31,7 @@ from ptjob_provider.core.kubernetes.inspection import inspect
 from ptjob_provider.core.kubernetes.logs import ReplicaLog
 from ptjob_provider.core.kubernetes.owned import ensure_secret, let_arena_delete
 from ptjob_provider.core.kubernetes.pods import has_ended
-from ptjob_provider.core.kubernetes.probe import ProbeOptions
+from ptjob_provider.core.kubernetes.probe import ProbeOptions, rank0_of
 from ptjob_provider.core.kubernetes.tensorboard.of_job import ensure_tensorboard
 
 if TYPE_CHECKING:
@@ -241,12 +241,13 @@ class KubernetesBackend:
         """Inspect the outputs with a pod that mounts their claims; see `inspection`."""
         async with shared_client(self._config) as client:
             try:
-                job = await self._job(ref)
+                job, pods = await self._job(ref), await self._pods(ref)
             except ClusterError as error:
                 raise OutputsNotVerified(f"{ref}: the job cannot be read any more: {error}") from error
             if job is None:
                 raise OutputsNotVerified(f"{ref}: the job is gone")
-            return await inspect(client, job, outputs, since=since, curves=curves, options=self._probe)
+            rank0 = rank0_of(job, pods)
+            return await inspect(client, job, outputs, rank0=rank0, since=since, curves=curves, options=self._probe)
 
     async def usage(self, ref: JobRef) -> Mapping[str, PeakUsage]:
         """Return the usage measured while the job is followed on this loop; see `Backend.usage`."""

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 import secrets
 from contextlib import suppress
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from ptjob_provider.core import kinds
 from ptjob_provider.core.errors import (
     ClusterUnavailable,
     JobAlreadyExists,
@@ -31,14 +29,11 @@ from ptjob_provider.core.kubernetes.probe import (
     obstacle,
     pod_name,
     probe_pod,
-    rank0_of,
     read_report,
 )
 from ptjob_provider.core.outputs.contract import OutputReport
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from datetime import datetime
     from typing import Any
 
     from ptjob_provider.core.identity import Manifest
@@ -48,8 +43,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_SHORTEST_PAUSE = 0.5
-_LONGEST_PAUSE = 2.0
+_PAUSE = 1.0
+"""Seconds between two requests of the same kind."""
 _AFTERWARDS = 10.0
 """Maximum seconds, after the time limit, for deleting the pod."""
 _LOG_READS = 3
@@ -57,7 +52,7 @@ _LOG_READS = 3
 
 
 async def inspect(
-    client: Client, job: Manifest, outputs: ResolvedOutputs, *, since: datetime, curves: bool, options: ProbeOptions
+    client: Client, job: Manifest, outputs: ResolvedOutputs, *, options: ProbeOptions, **asked: Any
 ) -> OutputReport:
     """Return the report on the outputs; the probe pod is deleted afterwards, even on cancellation.
 
@@ -67,18 +62,17 @@ async def inspect(
         client: client of the job's cluster.
         job: the ended job's object.
         outputs: the outputs to inspect.
-        since: what was written earlier is an earlier training's; by the clock of the API server.
-        curves: include the points of the scalars.
         options: image and time limit.
+        asked: further arguments of `probe_pod`: rank0, since and curves.
 
     Raises:
         OutputsNotVerified: the outputs could not be inspected; the text says why and what to do.
     """
     if not outputs.verified:
         return OutputReport()
-    report, off = await _inspect(client, job, outputs, since=since, curves=curves, options=options)
+    report, off = await _inspect(client, job, outputs, options=options, **asked)
     if off:
-        report, _ = await _inspect(client, job, outputs, since=since, curves=curves, options=options, doubt=off)
+        report, _ = await _inspect(client, job, outputs, options=options, doubt=off, **asked)
     return report
 
 
@@ -128,17 +122,8 @@ class _Probe:
 
     async def run(self, job: Manifest, outputs: ResolvedOutputs, **asked: Any) -> OutputReport:
         """Create the pod, wait for its end, and return its report."""
-        rank0 = await self._rank0(job)
         on_its_node = await self._holds_one_node(outputs)
-        manifest = probe_pod(
-            job,
-            rank0,
-            outputs,
-            name=self._name,
-            on_its_node=on_its_node,
-            options=self._options,
-            **asked,
-        )
+        manifest = probe_pod(job, outputs, name=self._name, on_its_node=on_its_node, options=self._options, **asked)
         await self._create(manifest)
         await self._wait()
         return await self._read()
@@ -169,20 +154,6 @@ class _Probe:
     def _path(self) -> str:
         return paths.pods(self._namespace, self._name)
 
-    async def _rank0(self, job: Manifest) -> Mapping[str, Any]:
-        kind = kinds.kind_of(job)
-        rank0 = kind.replicas(job)[0].name
-        if not kind.HAS_FIXED_POD_NAMES:
-            selector = kind.pod_selector(job["metadata"]["name"])
-            pods = await self._client.items(paths.pods(self._namespace), labelSelector=selector)
-            replica_of = kinds.replica_of(job)
-            pods = [pod for pod in pods if replica_of(pod) == rank0]
-            return rank0_of(job, max(pods, key=lambda pod: str(pod["metadata"]["creationTimestamp"]), default=None))
-        try:
-            return rank0_of(job, await self._client.get(paths.pods(self._namespace, rank0)))
-        except JobNotFound:
-            return rank0_of(job, None)
-
     async def _holds_one_node(self, outputs: ResolvedOutputs) -> bool:
         names = {output.claim for output in outputs.verified.values()}
         claims = [await self._client.get(paths.claims(self._namespace, name)) for name in sorted(names)]
@@ -191,7 +162,7 @@ class _Probe:
     async def _create(self, manifest: Manifest) -> None:
         """Create the pod; retry while the quota is full, because the job's own pods may still be terminating."""
         self.step, self.is_requested = "could not be created", True
-        for pause in _pauses():
+        while True:
             try:
                 self.pod = await self._client.post(paths.pods(self._namespace), manifest)
             except JobAlreadyExists:  # an earlier try of this request has created it: the name is random
@@ -203,18 +174,18 @@ class _Probe:
                 if error.code != HTTPStatus.FORBIDDEN:
                     raise
                 self._quota_message = str(error)
-                await asyncio.sleep(pause)
+                await asyncio.sleep(_PAUSE)
             else:
                 logger.info("%s inspects the outputs", self)
                 return
 
     async def _wait(self) -> None:
         self.step = "could not be watched"
-        for pause in _pauses():
+        while True:
             self.pod = await self._get()
             if is_over(self.pod):
                 return
-            await asyncio.sleep(pause)
+            await asyncio.sleep(_PAUSE)
 
     async def _get(self) -> Manifest:
         with suppress(JobNotFound):
@@ -227,21 +198,13 @@ class _Probe:
         self.step = "could not be read"
         pod = self.pod or {}
         if pod["status"]["phase"] == "Succeeded":
-            for pause in itertools.islice(_pauses(), _LOG_READS):
+            for _ in range(_LOG_READS):
                 if report := read_report(await self._log()):
                     return report
-                await asyncio.sleep(pause)
+                await asyncio.sleep(_PAUSE)
         raise OutputsNotVerified(f"{self} {obstacle(pod, title=self._options.title)}")
 
     async def _log(self) -> str:
         path = paths.pod_log(self._namespace, self._name)
         async with self._client.stream(path, silence=_AFTERWARDS) as chunks:
             return b"".join([chunk async for chunk in chunks]).decode("utf-8", "replace")
-
-
-def _pauses() -> Iterator[float]:
-    """Yield the pauses between two polls, without end."""
-    pause = _SHORTEST_PAUSE
-    while True:
-        yield pause
-        pause = min(_LONGEST_PAUSE, pause * 1.5)

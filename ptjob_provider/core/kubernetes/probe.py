@@ -11,7 +11,6 @@ from __future__ import annotations
 import inspect
 import json
 import math
-import posixpath
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -23,7 +22,7 @@ from ptjob_provider.core.diagnosis.startup_failure import is_image_gone
 from ptjob_provider.core.errors import InvalidSpec, JobNotFound, OutputsNotVerified, PermissionDenied, in_ptjob
 from ptjob_provider.core.history import PodHistory, WaitKind, observe
 from ptjob_provider.core.history.pods import read_pod, wait_of
-from ptjob_provider.core.identity import PREFIX, JobRef, label_value
+from ptjob_provider.core.identity import PREFIX, label_value
 from ptjob_provider.core.in_pod import probe_outputs
 from ptjob_provider.core.kinds import pod_template
 from ptjob_provider.core.kinds.pod_template import NO_ISTIO
@@ -85,13 +84,15 @@ class ProbeOptions:
             raise InvalidSpec.of(self.title("probe_timeout"), self.timeout, "allowed: a positive number of seconds")
 
 
-def rank0_of(job: Manifest, pod: Manifest | None) -> Mapping[str, Any]:
-    """Return rank 0's pod, or its template if the pod is gone or belongs to another job.
+def rank0_of(job: Manifest, pods: Sequence[Manifest]) -> Mapping[str, Any]:
+    """Return rank 0's newest pod among the job's pods, or its template if the pod is gone.
 
     The pod has fields that the template lacks: its node, and what admission plugins added (user, tolerations, secrets).
     """
-    is_of_job = pod is not None and kinds.is_pod_of(pod, JobRef.of(job))
-    return pod if pod and is_of_job else kinds.kind_of(job).rank0_template(job)
+    kind, replica_of = kinds.kind_of(job), kinds.replica_of(job)
+    rank0 = kind.replicas(job)[0].name
+    found = [pod for pod in pods if replica_of(pod) == rank0]
+    return max(found, key=lambda pod: str(pod["metadata"]["creationTimestamp"]), default=kind.rank0_template(job))
 
 
 def is_held_by_one_node(claim: Mapping[str, Any]) -> bool:
@@ -107,9 +108,9 @@ def pod_name(job_name: str, token: str) -> str:
 
 def probe_pod(
     job: Manifest,
-    rank0: Mapping[str, Any],
     outputs: ResolvedOutputs,
     *,
+    rank0: Mapping[str, Any],
     name: str,
     since: datetime,
     curves: bool = False,
@@ -121,10 +122,10 @@ def probe_pod(
 
     Args:
         job: the ended job's object, which owns the pod.
-        rank0: rank 0's pod or template, from `rank0_of`.
         outputs: the outputs to inspect.
+        rank0: rank 0's pod or template, from `rank0_of`.
         name: name of the pod.
-        since: what was written earlier is an earlier training's.
+        since: what was written earlier is an earlier training's; by the clock of the API server.
         curves: include the points of the scalars.
         doubt: why the clocks of storage and cluster cannot be compared, so that two minutes are allowed.
         on_its_node: require rank 0's node, if known, because a claim may only be mounted there.
@@ -191,17 +192,12 @@ def _mounts_of(rank0: Mapping[str, Any], container: str, outputs: ResolvedOutput
 
 
 def _mount_of(output: ResolvedOutput, mounts: Sequence[Mount]) -> Mount:
-    holding = [mount for mount in mounts if mount.claim == output.claim and _holds(mount, output.container_path)]
-    if not holding:
+    mount = contract.mount_at(output.container_path, [each for each in mounts if each.claim == output.claim])
+    if mount is None:
         others = ", ".join(map(str, mounts)) or "(none)"
         nowhere = f"rank 0 mounts it nowhere above {output.container_path}; it has {others}"
         raise OutputsNotVerified(f"{output.uri}: {nowhere}")
-    return max(holding, key=lambda mount: len(mount.mount_path))
-
-
-def _holds(mount: Mount, path: str) -> bool:
-    root = posixpath.normpath(mount.mount_path)
-    return posixpath.commonpath([root, path]) == root
+    return mount
 
 
 def _mounted(container: Manifest, mounts_of: Mapping[str, Mount]) -> Manifest:

@@ -243,7 +243,7 @@ def resolve(
         container_path = _path_in_container(mount, address)
     else:
         container_path = _absolute(text, field=field, working_dir=working_dir)
-        mount = _usable(_mount_at(container_path, mounts), text, field=field, mounts=mounts, reads=reads)
+        mount = _usable(mount_at(container_path, mounts), text, field=field, mounts=mounts, reads=reads)
         address = _address_at(mount, container_path, field=field, or_root=reads)
     return ResolvedOutput(uri=address.uri, claim=address.claim, path=address.path, container_path=container_path)
 
@@ -307,7 +307,8 @@ def _below(path: str, directory: str) -> str | None:
     return path.removeprefix(f"{directory}/") if path.startswith(f"{directory}/") else None
 
 
-def _mount_at(container_path: str, mounts: Sequence[Mount]) -> Mount | None:
+def mount_at(container_path: str, mounts: Sequence[Mount]) -> Mount | None:
+    """Return the innermost of the mounts that hold the path; None if none does."""
     holding = [mount for mount in mounts if _below(container_path, normal_path(mount.mount_path)) is not None]
     return max(holding, key=lambda mount: len(normal_path(mount.mount_path)), default=None)
 
@@ -326,7 +327,7 @@ def _path_in_container(mount: Mount, address: PvcAddress) -> str:
 def _shows(mount: Mount, address: PvcAddress, mounts: Sequence[Mount]) -> bool:
     if mount.claim != address.claim or _below(address.path, _clean(mount.sub_path)) is None:
         return False
-    return _mount_at(_path_in_container(mount, address), mounts) == mount
+    return mount_at(_path_in_container(mount, address), mounts) == mount
 
 
 def _usable(mount: Mount | None, text: str, *, field: str, mounts: Sequence[Mount], reads: bool) -> Mount:
