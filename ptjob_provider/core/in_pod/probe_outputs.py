@@ -10,7 +10,7 @@ job's own image, as `python probe.py < request.json > report.json`. The local ba
               "before": what `listing` returned before the start, or null: then the times of files decide,
               "reads_clock": true to read the clock of the storage by creating and deleting a file,
               "doubt": why the clocks cannot be compared, or ""}
-    report   {"model": facts or null, "tfevents": facts or null,      facts: the fields of `outputs.OutputFacts`
+    report   {"model": facts or null, "tfevents": facts or null,      facts: known fields of `outputs.OutputFacts`
               "clock": this machine's time when it read the clock of the storage, or null}
 
 Nothing outside an output's root is read, and links to directories are not followed.
@@ -306,16 +306,17 @@ def _look(path: str, root: str, reader: "_Model | _Events", ages: _Ages) -> "dic
     inner, outer = os.path.realpath(_bytes(path)), os.path.realpath(_bytes(root))
     os.stat(outer)
     if not _is_inside(inner, outer):
-        return _facts(problem=f"{_text(inner)} is outside of {_text(outer)}, where the output has to be")
+        why = f"{_text(inner)} is outside of {_text(outer)}, where the output has to be"
+        return {"exists": False, "problem": why}
     try:
         info = os.stat(inner)
     except OSError as error:
         if error.errno not in {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}:
             raise
-        return _facts()
+        return {"exists": False}
     is_dir = stat.S_ISDIR(info.st_mode)
     if not is_dir and not stat.S_ISREG(info.st_mode):
-        return _facts(problem="it is neither a file nor a directory")
+        return {"exists": False, "problem": "it is neither a file nor a directory"}
     ages.compare_clocks(inner if is_dir else os.path.dirname(inner))
     return _read(inner, outer, reader, ages, is_dir=is_dir)
 
@@ -343,9 +344,8 @@ def _read(top: bytes, root: bytes, reader: "_Model | _Events", ages: _Ages, *, i
     if doubtful:
         why = f"the clock of the storage could not be compared with the cluster's ({ages.doubt})"
         remarks.append(f"{_some(doubtful)}: may be an earlier job's: written around this job's start, and {why}")
-    return _facts(
-        problem="; ".join(_first(troubles)), remarks=remarks, **facts, **ages_of, **reader.facts(is_dir=is_dir)
-    )
+    told = {"problem": "; ".join(_first(troubles)), "remarks": remarks}
+    return {**facts, **ages_of, **told, **reader.facts(is_dir=is_dir)}
 
 
 def _first(texts: "list[str]") -> "list[str]":
@@ -355,12 +355,6 @@ def _first(texts: "list[str]") -> "list[str]":
 
 def _some(names: "list[bytes]") -> str:
     return ", ".join(_first([_text(name) for name in names]))
-
-
-def _facts(**known: "Any") -> "dict[str, Any]":
-    nothing = {"exists": False, "is_dir": False, "files": 0, "bytes": 0, "sha256": "", "modified_at": 0.0}
-    more = {"last_step": None, "scalars": {}, "curves": {}, "problem": ""}  # type: dict[str, Any]
-    return {**nothing, **more, "is_stale": False, "in_doubt": False, "remarks": [], **known}
 
 
 def _files(top: bytes, reader: "_Model | _Events", troubles: "list[str]") -> "Iterator[tuple[bytes, bytes]]":
