@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ptjob_provider.retraining.batches import BatchRules
 
-_LIKE_A_MARKER = re.compile(r"_(?:success|complete|done|ready|committed_)", re.IGNORECASE)
-_NUMBERED = "_committed_"
-"""Beginning of Databricks' markers, each of which ends in a number of its own."""
+_LIKE_A_MARKER = re.compile(r"_(?:success|complete|done|ready)", re.IGNORECASE)
+"""Not Databricks' `_committed_…`, each of which ends in a number of its own."""
 
 
 class Layout:
@@ -29,8 +28,7 @@ class Layout:
         if not name.startswith((".", "_")):
             self._data[depth] = min(path, self._data.get(depth, path))
         elif _LIKE_A_MARKER.match(name) and depth:
-            key = depth, _NUMBERED if name.startswith(_NUMBERED) else name
-            self._markers[key] = min(path, self._markers.get(key, path))
+            self._markers[depth, name] = min(path, self._markers.get((depth, name), path))
 
     def advice(self, rules: BatchRules) -> str:
         """Return what lies in the source, by an example, and the arguments that read it."""
@@ -40,8 +38,7 @@ class Layout:
         marker = min(markers, key=lambda each: (each[1] != rules.marker, each), default=None)
         if marker is not None:
             depth, name = marker
-            example, other = self._markers[marker], None if name == _NUMBERED else name
-            wanted = [] if name == rules.marker else [f"marker={other!r}"]
+            example, wanted = self._markers[marker], [] if name == rules.marker else [f"marker={name!r}"]
         else:
             depth = min((depth for depth in self._data if depth), default=0)
             example, wanted = self._data[depth], ["marker=None"] if rules.has_markers else []
