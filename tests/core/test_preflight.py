@@ -22,10 +22,9 @@ from ptjob_provider.core.kubernetes.preflight import (
     useful_rights,
 )
 from ptjob_provider.core.kubernetes.rights import (
-    BESIDE,
     QUEUES,
     RUNTIMES,
-    SHOWING,
+    TENSORBOARD,
     USEFUL,
     Right,
 )
@@ -85,18 +84,18 @@ def test_beside_the_default_kind_another_one_is_no_need() -> None:
 
 
 def test_rights_of_queues_are_useful_where_queues_are_served() -> None:
-    """The rights for code are useful on every cluster."""
-    assert {*BESIDE, *QUEUES} <= set(useful_rights([]))
+    """The others are useful on every cluster."""
+    assert {*USEFUL, *QUEUES} <= set(useful_rights([]))
     assert not set(QUEUES) & set(useful_rights([], has_queues=False))
 
 
-@each_row("folder", sorted({right.given_by for right in (*USEFUL, *RUNTIMES, *BESIDE, *QUEUES)} - {KINDS}))
+@each_row("folder", sorted({right.given_by for right in (*USEFUL, *RUNTIMES, *QUEUES)} - {KINDS, TENSORBOARD}))
 def test_each_useful_right_is_given_by_the_component_that_the_advice_names(folder: str) -> None:
     """Cluster-wide rights come from its ClusterRole, all others from its Role.
 
     `pods/exec get` is excluded: clusters older than 1.35 check it for the web socket's GET instead of `create`.
     """
-    rights = [right for right in (*USEFUL, *RUNTIMES, *BESIDE, *QUEUES) if right.given_by == folder]
+    rights = [right for right in (*USEFUL, *RUNTIMES, *QUEUES) if right.given_by == folder]
 
     for kind, is_cluster_wide in (("Role", False), ("ClusterRole", True)):
         named = plain(right for right in rights if right.is_cluster_wide == is_cluster_wide)
@@ -106,12 +105,13 @@ def test_each_useful_right_is_given_by_the_component_that_the_advice_names(folde
 def test_the_rights_for_a_tensorboard_are_those_of_its_role() -> None:
     """One verb per resource represents all rights of the Role, and the advice names its folder."""
     given = rules(f"{COMPONENTS}/tensorboard")
-    asked = {(right.group, right.resource, right.verb) for right in SHOWING}
-    checks = permission_checks("ml", {right: right not in SHOWING for right in ALL})
+    rights = [right for right in USEFUL if right.given_by == TENSORBOARD]
+    asked = plain(rights)
+    _, *checks = permission_checks("ml", dict.fromkeys(rights, False))
 
     assert asked <= given
     assert {part[:2] for part in asked} == {part[:2] for part in given}
-    assert [check.result for check in checks if check.is_good is None] == [
+    assert [check.result for check in checks] == [
         *("missing: deployments create", "missing: services create", "missing: pods/portforward create")
     ]
     assert checks[-1].advice == "if it is wanted: the Role of deploy/components/tensorboard"

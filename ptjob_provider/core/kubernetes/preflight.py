@@ -13,14 +13,12 @@ from ptjob_provider.core.kinds.trainjob import NEWEST, version_of
 from ptjob_provider.core.kubernetes import discovery
 from ptjob_provider.core.kubernetes.pods import is_ready
 from ptjob_provider.core.kubernetes.rights import (
-    BESIDE,
     CLUSTER_VIEW,
     KUEUE_GROUP,
     OF_JOBS,
     OF_PODS,
     QUEUES,
     RUNTIMES,
-    SHOWING,
     USEFUL,
     Right,
 )
@@ -179,7 +177,7 @@ def useful_rights(served: Iterable[str], *, has_queues: bool = True) -> list[Rig
     further = [name for name in names if name != DEFAULT.KIND and DEFAULT.KIND in names]
     others = [replace(OF_JOBS[name][0], what_for=f"jobs of kind {name}") for name in further]
     runtimes, queues = RUNTIMES if "TrainJob" in names else (), QUEUES if has_queues else ()
-    return [*USEFUL, *others, *runtimes, *BESIDE, *queues, *SHOWING]
+    return [*USEFUL, *others, *runtimes, *queues]
 
 
 def permission_checks(namespace: str, allowed: Mapping[Right, bool]) -> list[Check]:

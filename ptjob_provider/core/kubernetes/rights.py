@@ -88,22 +88,17 @@ USEFUL: Sequence[Right] = (
     Right("metrics.k8s.io", "pods", "list", USAGE, "use of CPU and memory in `ptjob top job` and in results"),
     Right("", "nodes", "list", CLUSTER_VIEW, "`ptjob top node`"),
     Right("", "pods", "list", CLUSTER_VIEW, "requested resources in `ptjob top node`"),
-)
-"""Rights that no job needs: for commands of `ptjob`, for Arena, and for the peak usage of jobs."""
-
-BESIDE: Sequence[Right] = (Right("", "secrets", "create", CODE, "a folder as code, and credentials as plain values"),)
-"""Rights in the component for code, one verb per resource."""
-
-KUEUE_GROUP = "kueue.x-k8s.io"
-QUEUES: Sequence[Right] = (Right(KUEUE_GROUP, "workloads", "list", QUEUE, "why a job waits in a queue of Kueue"),)
-"""Rights in the component for queues."""
-
-SHOWING: Sequence[Right] = (
+    Right("", "secrets", "create", CODE, "a folder as code, and credentials as plain values"),
     Right("apps", "deployments", "create", TENSORBOARD, "a TensorBoard beside a job: its Deployment"),
     Right("", "services", "create", TENSORBOARD, "a TensorBoard beside a job: its Service"),
     Right("", "pods/portforward", "create", TENSORBOARD, "`ptjob tensorboard`"),
 )
-"""Rights in the component for TensorBoard, one verb per resource."""
+"""Rights that few jobs need, and commands of `ptjob`, Arena and the peak usage of jobs; of the component for
+TensorBoard one verb per resource."""
+
+KUEUE_GROUP = "kueue.x-k8s.io"
+QUEUES: Sequence[Right] = (Right(KUEUE_GROUP, "workloads", "list", QUEUE, "why a job waits in a queue of Kueue"),)
+"""Rights in the component for queues."""
 
 _LACKING = re.compile(r'cannot (\w+) resource "([^"]+)" in API group "([^"]*)"( at the cluster scope)?')
 
@@ -118,7 +113,7 @@ def folder_that_grants(message: str) -> str:
     if found is None:
         return ""
     verb, resource, group, scope = found.groups()
-    all_rights = (*sum(map(tuple, OF_JOBS.values()), ()), *OF_PODS, *RUNTIMES, *USEFUL, *BESIDE, *QUEUES, *SHOWING)
+    all_rights = (*sum(map(tuple, OF_JOBS.values()), ()), *OF_PODS, *RUNTIMES, *USEFUL, *QUEUES)
     lacking = (group, resource, verb, bool(scope))
     matching = (each for each in all_rights if (each.group, each.resource, each.verb, each.is_cluster_wide) == lacking)
     return next((each.given_by for each in matching), "")
