@@ -87,24 +87,28 @@ class _Entry:
 
 
 def pack(folder: Path, archive: IO[bytes], *, field: str = "code", limit: int = MAX_BYTES) -> Packed:
-    """Write the folder to the archive.
+    """Write the folder to the archive, an empty file.
 
     Raises:
         InvalidSpec: the folder does not exist, has no files, is too large, or changed meanwhile; the text says what to
             do.
     """
     walk = _Walk(folder, field)
-    entries = _listed(walk)
+    try:
+        entries = list(walk.entries())
+    except OSError as error:
+        raise _unreadable(field, os.path.relpath(error.filename, walk.folder), error) from None
     size = sum(each.facts.st_size for each in entries)
     if not entries:
         raise InvalidSpec.of(field, str(folder), "allowed: a folder with files that are not ignored")
     if size > limit:
         files = [(each.path, each.facts.st_size) for each in entries]
         raise _too_large(files, field=field, allowed=megabytes(limit))
-    hashing = _Hashing(archive)
-    with tarfile.open(fileobj=hashing, mode="w|", format=tarfile.PAX_FORMAT, copybufsize=_PIECE) as tar:  # type: ignore[call-overload]
+    with tarfile.open(fileobj=archive, mode="w", format=tarfile.PAX_FORMAT) as tar:
         sizes = [each.facts.st_size for each in entries if _add(tar, each, walk)]
-    return Packed(digest=hashing.digest, bytes=sum(sizes), left_out=tuple(walk.left_out))
+    archive.seek(0)
+    digest = hashlib.file_digest(archive, "sha256").hexdigest()  # type: ignore[arg-type]  # `IO` lacks readinto
+    return Packed(digest=digest, bytes=sum(sizes), left_out=tuple(walk.left_out))
 
 
 def with_packed_folder(job: TrainingJob, *, beside: Path) -> TrainingJob:
@@ -168,22 +172,6 @@ def _git(folder: Path, *words: str) -> str | None:
 
 
 # --- the archive
-
-
-class _Hashing:
-    """Stream that hashes the bytes written to it."""
-
-    def __init__(self, stream: IO[bytes]) -> None:
-        self._stream = stream
-        self._hash = hashlib.sha256()
-
-    @property
-    def digest(self) -> str:
-        return self._hash.hexdigest()
-
-    def write(self, data: bytes) -> int:
-        self._hash.update(data)
-        return self._stream.write(data)
 
 
 def _add(tar: tarfile.TarFile, entry: _Entry, walk: _Walk) -> bool:
@@ -253,13 +241,6 @@ def megabytes(size: int) -> str:
 
 
 # --- which files
-
-
-def _listed(walk: _Walk) -> list[_Entry]:
-    try:
-        return list(walk.entries())
-    except OSError as error:
-        raise _unreadable(walk.field, os.path.relpath(error.filename, walk.folder), error) from None
 
 
 class _Walk:
