@@ -10,6 +10,7 @@ import base64
 import inspect
 import json
 import zlib
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.code.arguments import plain_arguments
@@ -45,17 +46,8 @@ def script(
     `late` names the keyword arguments that follow on the program's command line, each with True for JSON, False for a
     text.
     """
-    payload = {
-        "name": source.name,
-        "file": source.file,
-        "package": source.package,
-        "text": source.text,
-        "values": source.values,
-        "modules": dict(source.modules),
-        "args": list(args),
-        "kwargs": dict(kwargs or {}),
-        "late": list(late),
-    }
+    payload = {**asdict(source), "args": list(args), "kwargs": dict(kwargs or {}), "late": list(late)}
+    del payload["notice"]  # it is for the person who submits the job
     call = f"raise SystemExit(main(json.loads({json.dumps(payload)!r})))"
     return f'{inspect.getsource(run_function)}\n\nif __name__ == "__main__":\n    {call}\n'
 
