@@ -408,7 +408,7 @@ async def test_an_unfinished_line_that_was_finished_meanwhile_comes_once() -> No
     found = await texts(node)
 
     assert found[:2] == ["at 2.0", "word"]
-    assert "its pod is gone; what it wrote after" in found[2]
+    assert "its log is not on its node any more; what it wrote after" in found[2]
     assert len(found) == 3
 
 

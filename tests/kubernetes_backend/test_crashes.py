@@ -82,6 +82,6 @@ async def test_a_notice_says_that_lines_were_lost_with_a_pod(own_cluster: Cluste
 
     loss = next(place for place, line in enumerate(sink.lines) if "was lost with it" in line)
     again = sink.lines[loss + 1 :]  # the operator fails the job, or recreates the pod if it noticed sooner
-    assert "its pod is gone; what it wrote after" in sink.lines[loss]
+    assert "its log is not on its node any more; what it wrote after" in sink.lines[loss]
     assert sink.lines[:loss] == ALL[:loss]
     assert again == ALL[: len(again)]

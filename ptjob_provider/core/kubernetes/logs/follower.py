@@ -136,7 +136,7 @@ class ReplicaLog:
             for line in self._unfinished:
                 yield line
             if not self._has_all or not self._replica.has_reported_end(run):
-                yield await self._loss_notice(run)
+                yield parse.lost(self._name, self._position.since(run) or parse.start_of_run(run))
         self._position.last = run
 
     async def _while_running(self, run: Run) -> AsyncGenerator[LogLine, None]:
@@ -300,9 +300,3 @@ class ReplicaLog:
         if not is_previous and await self._replica.is_replaced(run):
             raise NodeRefused("the log of its next run came instead")
         return parse.rotated(self._name, cursor, until)
-
-    async def _loss_notice(self, run: Run) -> LogLine:
-        """Return the notice that the end of a run is lost."""
-        pod = await self._replica.pod()
-        has_pod = pod is not None and pod["metadata"]["uid"] == run.pod_uid
-        return parse.lost(self._name, self._position.since(run) or parse.start_of_run(run), has_pod=has_pod)

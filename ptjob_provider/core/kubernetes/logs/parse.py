@@ -185,9 +185,9 @@ def queued(replica: str, cursor: LogCursor) -> LogLine:
     return _notice(f"{replica}: {why}; its log is read when one is free, or at its end: {limits}", cursor)
 
 
-def lost(replica: str, cursor: LogCursor, *, has_pod: bool) -> LogLine:
-    """Return the notice that the lines of a run after a cursor can no longer be read."""
-    why = "its log is not on its node any more" if has_pod else "its pod is gone"
+def lost(replica: str, cursor: LogCursor) -> LogLine:
+    """Return the notice that the lines of a run after a cursor can no longer be read; its pod may be gone, too."""
+    why = "its log is not on its node any more"
     return _notice(f"{replica}: {why}; what it wrote after {cursor.timestamp}, if anything, was lost with it", cursor)
 
 
