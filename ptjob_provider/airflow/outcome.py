@@ -206,20 +206,13 @@ def log_success(log: Any, ref: JobRef, result: Mapping[str, Any]) -> None:
 def _error_fields(error: BaseException) -> dict[str, Any]:
     """Return the fields of a diagnosis, or of the error itself if the job has none; known secrets are masked."""
     retryable = error.retryable if isinstance(error, PTJobError) else not isinstance(error, AirflowFailException)
-    if isinstance(error, JobFailed | SensedFailure):
-        diagnosis = error.diagnosis
-        texts = {
-            "replica": diagnosis.replica,
-            "advice": masked(diagnosis.resolution),
-            "message": masked(diagnosis.summary),
-        }
-        return {"cause": diagnosis.cause.value, "retryable": retryable, **texts}
+    why = error.diagnosis if isinstance(error, JobFailed | SensedFailure) else None
     return {
-        "cause": _cause(error),
+        "cause": why.cause.value if why else _cause(error),
         "retryable": retryable,
-        "replica": "",
-        "advice": "",
-        "message": masked(str(error) or type(error).__name__),
+        "replica": why.replica if why else "",
+        "advice": masked(why.resolution) if why else "",
+        "message": masked(why.summary if why else str(error) or type(error).__name__),
     }
 
 
