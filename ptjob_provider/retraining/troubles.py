@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ptjob_provider.airflow.masking import masked
 
@@ -89,41 +89,32 @@ _SERVER_ERRORS = {errno.EIO, errno.EREMOTEIO, errno.EBUSY}
 """Error numbers of 500, 503 and similar responses, and of a disk that cannot be read."""
 
 
-class _Meaning(NamedTuple):
-    """Common meaning of exceptions with these names, and of their subclasses."""
-
-    names: frozenset[str]
-    kind: str
-    text: str
-
-
-def _meaning(names: str, kind: str, text: str) -> _Meaning:
-    return _Meaning(frozenset(names.split()), kind, text)
-
-
 _MEANINGS = (
-    _meaning("AllStuck", "stuck", "no further request is made"),
-    _meaning("AirflowNotFoundException", "connection", "the triggerer does not know the connection; define it there"),
-    _meaning("PermissionError", "permission", "it may not be listed: check the credentials and their rights"),
-    _meaning(
+    ("AllStuck", "stuck", "no further request is made"),
+    ("AirflowNotFoundException", "connection", "the triggerer does not know the connection; define it there"),
+    ("PermissionError", "permission", "it may not be listed: check the credentials and their rights"),
+    (
         "FileNotFoundError NotADirectoryError",
         "missing",
         "it does not exist, or is not a folder: check the address and the mount",
     ),
-    _meaning("ImportError", "client", "the triggerer has no client for this kind of store"),
-    _meaning("TimeoutError ConnectTimeoutError ReadTimeoutError", "slow", "it does not answer in time"),
-    _meaning(
+    ("ImportError", "client", "the triggerer has no client for this kind of store"),
+    ("TimeoutError ConnectTimeoutError ReadTimeoutError", "slow", "it does not answer in time"),
+    (
         "CutOffListing ResponseParserError ParseError ClientPayloadError IncompleteReadError",
         "cut off",
         "the listing was cut off, or is not what the store's protocol says",
     ),
-    _meaning(
+    (
         "ConnectionError EndpointConnectionError ClientConnectorError ConnectionClosedError HTTPClientError",
         "unreachable",
         "it cannot be reached",
     ),
 )
-"""Meanings of exceptions, of which the first match counts; matched by name, because no store's client is imported."""
+"""Exceptions, or bases of them, with the kind of trouble that they mean and its text; the first match counts.
+
+They are matched by name, because no store's client is imported.
+"""
 
 
 def trouble_of(error: Exception, source: Source) -> SourceTrouble:
@@ -140,7 +131,7 @@ def _kind_and_text(error: Exception) -> tuple[str, str]:
     if isinstance(error, OSError) and error.errno in _SERVER_ERRORS:
         return "server", "the store has a failure of its own"
     names = {cls.__name__ for cls in type(error).__mro__}
-    for meaning in _MEANINGS:
-        if names & meaning.names:
-            return meaning.kind, meaning.text
+    for meant, kind, text in _MEANINGS:
+        if names & set(meant.split()):
+            return kind, text
     return type(error).__name__, "it cannot be listed"
