@@ -270,12 +270,8 @@ def with_folder(request: Request, artifact: Any) -> Request:
     if request.job.code is not None:
         raise InvalidSpec.of("code_folder", artifact.uri, "leave it out: code is set")
     if not Path(artifact.path).is_dir():
-        found = (
-            "it is a file; unpack an archive in a step before" if Path(artifact.path).exists() else "it has no files"
-        )
-        raise InvalidSpec.of(
-            "code_folder", artifact.uri, f"allowed: an artifact that is a folder of files, and {found}"
-        )
+        allowed = "allowed: an artifact that is a folder with files; unpack an archive in a step before"
+        raise InvalidSpec.of("code_folder", artifact.uri, allowed)
     job = replace(request.job, code=CodeSource(folder=artifact.path))
     return replace(request, job=with_packed_folder(job, beside=Path()))
 
