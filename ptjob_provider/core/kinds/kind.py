@@ -275,9 +275,12 @@ class Kind(ABC):
         return replace(made, changes=(*made.changes, said))
 
     def _check_labels(self, requested: Attempt, manifest: Mapping[str, Any]) -> None:
-        """Reject labels of pods that are the operator's: it replaces them, or cannot create the pods."""
+        """Check labels and annotations; an operator replaces its own labels of pods, or cannot create the pods."""
+        pod_template.check_labels("metadata", manifest["metadata"])
         for template in self.templates(manifest):
-            for key, value in ((template.get("metadata") or {}).get("labels") or {}).items():
+            meta = template.get("metadata") or {}
+            pod_template.check_labels("template.metadata", meta)
+            for key, value in (meta.get("labels") or {}).items():
                 if not {key, f"{key.partition('/')[0]}/"}.isdisjoint(self.OPERATORS_LABELS):
                     rule = f"leave it out of the pods: {self.OPERATOR} writes it, and finds each job's pods by it"
                     raise InvalidSpec.of(_label_field(requested, "template.metadata", key), value, rule)

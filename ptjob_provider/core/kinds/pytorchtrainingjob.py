@@ -25,7 +25,6 @@ from ptjob_provider.core.kinds.kind import (
 )
 from ptjob_provider.core.kinds.pod_template import (
     POD_SHAPE,
-    check_labels,
     check_shape,
     count,
     placed,
@@ -183,9 +182,7 @@ class PyTorchTrainingJob(Kind):
         requested = _requested(attempt.job, attempt.installation.template)
         requested = with_name(requested, attempt, longest=None if attempt.exact_name else _longest_name(requested))
         made = rendered(requested, with_code(_pods(requested), attempt), attempt, put_back=_with_templates)
-        manifest = _with_tensorboard(made.manifest, attempt.job)
-        check_labels("metadata", manifest["metadata"])
-        return replace(made, manifest=manifest)
+        return replace(made, manifest=_with_tensorboard(made.manifest, attempt.job))
 
 
 def _longest_name(requested: Manifest) -> int:
@@ -228,8 +225,6 @@ def _pods(manifest: Manifest) -> list[Pods]:
 
 
 def _with_templates(manifest: Manifest, templates: Sequence[Manifest]) -> Manifest:
-    for template in templates:
-        check_labels("spec.replicaSpecs.template.metadata", template.get("metadata") or {})
     specs = [{**spec, "template": template} for spec, template in zip(replica_specs(manifest), templates, strict=True)]
     return {**manifest, "spec": {**manifest["spec"], "replicaSpecs": specs}}
 

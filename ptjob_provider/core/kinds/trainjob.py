@@ -38,7 +38,6 @@ from ptjob_provider.core.kinds.kind import (
 )
 from ptjob_provider.core.kinds.pod_template import (
     POD_SHAPE,
-    check_labels,
     check_shape,
     laid_over,
     placed,
@@ -231,11 +230,9 @@ class TrainJob(Kind):
         check_env(job, _RESERVED, by="Trainer")
         requested = _requested(job, attempt.installation.template)
         requested = with_name(requested, attempt, longest=_longest_name(requested))
-        made = rendered(
+        return rendered(
             requested, [_pods(requested, attempt)], attempt, put_back=_with_template, finish=_rank_added(requested, job)
         )
-        check_labels("metadata", made.manifest["metadata"])
-        return made
 
     def lacking(self, given: Mapping[str, Any]) -> dict[str, str]:
         """Return the fields without a place in a TrainJob."""
@@ -329,7 +326,6 @@ def _pods(requested: Manifest, attempt: Attempt) -> Pods:
 
 def _with_template(requested: Manifest, templates: Sequence[Manifest]) -> Manifest:
     [template] = templates
-    check_labels("template.metadata", template.get("metadata") or {})
     return {**requested, "spec": with_template(requested["spec"], template, trainer_of(requested))}
 
 
