@@ -93,7 +93,7 @@ async def _inspect(
     except OutputsNotVerified:
         raise
     except PTJobError as error:
-        raise OutputsNotVerified(f"{probe} {probe.step}: {error}; {advice(error)}") from error
+        raise OutputsNotVerified(f"{probe}: {error}; {advice(error)}") from error
     finally:
         await probe.delete()
 
@@ -103,13 +103,11 @@ class _Probe:
 
     Attributes:
         pod: last observed state of the pod; None before it was created.
-        step: clause that describes the failure if the current request is refused.
         is_requested: the creation was requested, so that the pod may exist.
     """
 
     def __init__(self, client: Client, namespace: str, name: str, options: ProbeOptions) -> None:
         self.pod: Manifest | None = None
-        self.step = "could not be planned"
         self.is_requested = False
         self._client = client
         self._namespace = namespace
@@ -161,7 +159,7 @@ class _Probe:
 
     async def _create(self, manifest: Manifest) -> None:
         """Create the pod; retry while the quota is full, because the job's own pods may still be terminating."""
-        self.step, self.is_requested = "could not be created", True
+        self.is_requested = True
         while True:
             try:
                 self.pod = await self._client.post(paths.pods(self._namespace), manifest)
@@ -180,7 +178,6 @@ class _Probe:
                 return
 
     async def _wait(self) -> None:
-        self.step = "could not be watched"
         while True:
             self.pod = await self._get()
             if is_over(self.pod):
@@ -195,7 +192,6 @@ class _Probe:
         raise OutputsNotVerified(f"{self} was deleted by somebody before it had answered")
 
     async def _read(self) -> OutputReport:
-        self.step = "could not be read"
         pod = self.pod or {}
         if pod["status"]["phase"] == "Succeeded":
             for _ in range(_LOG_READS):
