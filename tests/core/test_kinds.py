@@ -9,6 +9,7 @@ import pytest
 from ptjob_provider.core import kinds, manifest
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.identity import JobRef
+from ptjob_provider.core.kinds.trainer_steps import runtime_of
 from ptjob_provider.core.spec import TrainingJob
 
 if TYPE_CHECKING:
@@ -90,17 +91,15 @@ def test_a_pod_of_one_word_is_a_replica_of_that_name() -> None:
 @pytest.mark.parametrize(
     ("reference", "expected"),
     [
-        ({"name": "torch"}, kinds.Runtime(kind="ClusterTrainingRuntime", name="torch")),
-        ({"kind": "TrainingRuntime", "name": "ours"}, kinds.Runtime(kind="TrainingRuntime", name="ours")),
-        ({"apiGroup": "example.org", "name": "theirs"}, None),
-        ({"kind": "Recipe", "name": "theirs"}, None),
+        ({"name": "torch"}, "torch"),
+        ({"kind": "TrainingRuntime", "name": "ours"}, "TrainingRuntime/ours"),
+        ({"apiGroup": "example.org", "name": "theirs"}, ""),
+        ({"kind": "Recipe", "name": "theirs"}, ""),
     ],
 )
-def test_the_runtime_of_a_trainjob_is_the_one_it_names(
-    reference: dict[str, str], expected: kinds.Runtime | None
-) -> None:
+def test_the_runtime_of_a_trainjob_is_the_one_it_names(reference: dict[str, str], expected: str) -> None:
     """The default kind is the cluster-wide one; runtimes of other groups are unknown."""
-    assert kinds.named("TrainJob").runtime_of({"spec": {"runtimeRef": reference}}) == expected
+    assert runtime_of({"spec": {"runtimeRef": reference}}) == expected
 
 
 @pytest.mark.parametrize("kind", ["TrainJob", "PyTorchTrainingJob"])

@@ -9,7 +9,7 @@ from ptjob_provider.core import history
 from ptjob_provider.core.containment import contained
 from ptjob_provider.core.errors import InvalidSpec, one_of
 from ptjob_provider.core.kinds import pod_template, queue
-from ptjob_provider.core.kinds.kind import DEFAULT_NAMESPACE, Kind, Rendered, Replica, Runtime
+from ptjob_provider.core.kinds.kind import DEFAULT_NAMESPACE, Kind, Rendered, Replica
 from ptjob_provider.core.kinds.pytorchjob import PyTorchJob
 from ptjob_provider.core.kinds.pytorchtrainingjob import PyTorchTrainingJob
 from ptjob_provider.core.kinds.trainjob import TrainJob

@@ -134,19 +134,6 @@ def owner_in(pod: Mapping[str, Any], kind: str) -> PodOwner:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Runtime:
-    """Runtime that a job refers to: an object of its own, which must exist before the job.
-
-    Attributes:
-        kind: `ClusterTrainingRuntime`, or `TrainingRuntime` for one of the job's namespace.
-        name: the runtime's name.
-    """
-
-    kind: str
-    name: str
-
-
-@dataclass(frozen=True, kw_only=True)
 class Reported:
     """Replica states reported by a job's own status, if its kind reports any.
 
@@ -309,10 +296,6 @@ class Kind(ABC):
                 rule = f"a {self.KIND} has no place for it: {why}"
                 is_word = isinstance(given[name], str | int)
                 raise InvalidSpec.of(name, given[name], rule) if is_word else InvalidSpec.at(name, rule)
-
-    def runtime_of(self, _manifest: Mapping[str, Any], /) -> Runtime | None:
-        """Return the runtime that an object refers to; None if it needs none, or if the runtime's kind is unknown."""
-        return None
 
     @abstractmethod
     def read_status(self, job: Mapping[str, Any], /) -> JobStatus:

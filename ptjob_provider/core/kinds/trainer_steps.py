@@ -33,12 +33,25 @@ STEP = "node"
 INDEX = "batch.kubernetes.io/job-completion-index"
 PATCHES = "runtimePatches"
 
+OF_CLUSTER, OF_NAMESPACE = "ClusterTrainingRuntime", "TrainingRuntime"
+RUNTIMES = {OF_CLUSTER: "", OF_NAMESPACE: f"{OF_NAMESPACE}/"}
+"""Kinds of runtimes, with the prefix of a runtime's name as users write it."""
+
+_GROUP = "trainer.kubeflow.org"
 _LAUNCHER = "launcher"
-_ANCESTOR = "trainer.kubeflow.org/trainjob-ancestor-step"
+_ANCESTOR = f"{_GROUP}/trainjob-ancestor-step"
 
 _MASTER_PORT = 29500
 _LONGEST_POD = 63
 _RANDOM = "-xxxxx"
+
+
+def runtime_of(job: Mapping[str, Any]) -> str:
+    """Return the name of a job's runtime as users write it; "" if its group or kind is unknown."""
+    ref = job["spec"]["runtimeRef"]
+    kind = ref.get("kind") or OF_CLUSTER
+    is_known = (ref.get("apiGroup") or _GROUP) == _GROUP and kind in RUNTIMES
+    return f"{RUNTIMES[kind]}{ref.get('name')}" if is_known else ""
 
 
 def steps_of(job: Mapping[str, Any]) -> Mapping[str, int]:
@@ -136,12 +149,11 @@ def _check(job: Manifest, runtime: Mapping[str, Any], steps: Mapping[str, int]) 
 
 
 def _check_init_containers(job: Manifest, runtime: Mapping[str, Any]) -> None:
-    found, ref = _steps_by_name(runtime), job["spec"]["runtimeRef"]
-    name = f"{'TrainingRuntime/' if ref.get('kind') == 'TrainingRuntime' else ''}{ref['name']}"
+    found = _steps_by_name(runtime)
     for entry in _patched(job["spec"]):
         for missing in sorted(_inits(entry) - _inits(found.get(entry["name"], entry))):
             field = "code" if missing == SYNC_CONTAINER else "init_containers"
-            where = f"the runtime {name} has no init container {missing} in {entry['name']}"
+            where = f"the runtime {runtime_of(job)} has no init container {missing} in {entry['name']}"
             raise InvalidSpec.at(field, f"{where}, and a job can add none")
 
 

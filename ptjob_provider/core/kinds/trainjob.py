@@ -29,7 +29,6 @@ from ptjob_provider.core.kinds.kind import (
     Kind,
     PodOwner,
     Pods,
-    Runtime,
     check_env,
     numbered,
     rendered,
@@ -46,7 +45,10 @@ from ptjob_provider.core.kinds.pod_template import (
 from ptjob_provider.core.kinds.queue import QUEUE_LABEL
 from ptjob_provider.core.kinds.trainer_steps import (
     INDEX,
+    OF_CLUSTER,
+    OF_NAMESPACE,
     PATCHES,
+    RUNTIMES,
     STEP,
     longest_name,
     others_of,
@@ -102,11 +104,8 @@ _TRAINER = {"image": "image", "command": "command", "args": "args", "env": "env"
 """Fields of the training container, and their places in a TrainJob."""
 
 _CONFIGURED = ("name", "env", "volumeMounts")
-_GROUP = "trainer.kubeflow.org"
 _ONE_MOUNT = "allowed: one mount of each volume or claim in a container of a TrainJob; use folders of that mount"
 """`listMapKey` of `volumeMounts` in Trainer's CRD; a pod with two volumes of one claim never starts."""
-
-_OF_CLUSTER, _OF_NAMESPACE = "ClusterTrainingRuntime", "TrainingRuntime"
 
 
 _DOUBT = (
@@ -260,13 +259,6 @@ class TrainJob(Kind):
         if where == PODS:
             kept |= _metadata_of(spec)
         return {**manifest, "spec": kept | ({where: overrides} if overrides else {})}
-
-    def runtime_of(self, manifest: Mapping[str, Any]) -> Runtime | None:
-        """Return the runtime that a job refers to; None if its group or kind is unknown."""
-        named = manifest["spec"]["runtimeRef"]
-        kind = named.get("kind") or _OF_CLUSTER
-        is_known = (named.get("apiGroup") or _GROUP) == _GROUP and kind in {_OF_CLUSTER, _OF_NAMESPACE}
-        return Runtime(kind=kind, name=str(named.get("name"))) if is_known else None
 
 
 def _requested(job: TrainingJob, under: TrainingJob | None) -> Manifest:
@@ -489,8 +481,8 @@ def reference(text: str | None) -> Manifest | None:
     if text is None:
         return None
     kind, slash, name = text.rpartition("/")
-    if slash and kind not in {_OF_CLUSTER, _OF_NAMESPACE}:
-        raise InvalidSpec.of("runtime", text, f"allowed: NAME, {_OF_NAMESPACE}/NAME or {_OF_CLUSTER}/NAME")
+    if slash and kind not in RUNTIMES:
+        raise InvalidSpec.of("runtime", text, f"allowed: NAME, {OF_NAMESPACE}/NAME or {OF_CLUSTER}/NAME")
     return {"kind": kind, "name": name} if slash else {"name": name}
 
 

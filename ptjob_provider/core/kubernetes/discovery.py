@@ -14,6 +14,7 @@ from ptjob_provider.core.errors import (
     one_of,
 )
 from ptjob_provider.core.kinds import trainer_steps
+from ptjob_provider.core.kinds.trainer_steps import OF_CLUSTER, OF_NAMESPACE, RUNTIMES
 from ptjob_provider.core.kubernetes.client import paths
 
 if TYPE_CHECKING:
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _ROOT = "/openapi/v3"
-
-_PREFIXES = {"ClusterTrainingRuntime": "", "TrainingRuntime": "TrainingRuntime/"}
-"""Prefix of a runtime's name as users write it: kind of the runtime → prefix."""
 
 
 async def spec_fields(client: Client, manifest: Manifest) -> frozenset[str]:
@@ -83,24 +81,22 @@ async def fitted_to_runtime(client: Client, manifest: Manifest) -> Manifest:
     Raises:
         InvalidSpec: the runtime does not exist, and the text lists the existing ones; or it cannot run the job.
     """
-    runtime = kinds.kind_of(manifest).runtime_of(manifest)
-    if runtime is None:
+    wanted = trainer_steps.runtime_of(manifest) if manifest["kind"] == kinds.TRAINJOB.KIND else ""
+    if not wanted:
         return manifest
     meta = manifest["metadata"]
+    kind, other_kind = (OF_NAMESPACE, OF_CLUSTER) if "/" in wanted else (OF_CLUSTER, OF_NAMESPACE)
     try:
-        runtimes = await _listed(client, runtime.kind, meta["namespace"])
+        runtimes = await _listed(client, kind, meta["namespace"])
     except ClusterError as error:
-        about = (meta["namespace"], meta["name"], runtime.kind, runtime.name)
-        logger.debug("%s/%s: cannot check for a %s %s: %s", *about, error)
+        logger.debug("%s/%s: cannot check for the runtime %s: %s", meta["namespace"], meta["name"], wanted, error)
         return manifest
-    runtime_name = _PREFIXES[runtime.kind] + runtime.name
-    if runtime_name not in runtimes:
-        [other_kind] = _PREFIXES.keys() - {runtime.kind}
+    if wanted not in runtimes:
         allowed = await _allowed(client, list(runtimes), other_kind, meta["namespace"])
-        raise InvalidSpec.of("runtime", runtime_name, allowed)
-    found = runtimes[runtime_name]
+        raise InvalidSpec.of("runtime", wanted, allowed)
+    found = runtimes[wanted]
     if alone := trainer_steps.given_to_launcher(manifest, found):
-        names = (meta["namespace"], meta["name"], ", ".join(alone), runtime_name)
+        names = (meta["namespace"], meta["name"], ", ".join(alone), wanted)
         logger.warning("%s/%s: Trainer gives %s to the launcher alone; the nodes have what %s says", *names)
     return trainer_steps.fitted(manifest, found)
 
@@ -115,4 +111,4 @@ async def _allowed(client: Client, names: list[str], other_kind: str, namespace:
 
 async def _listed(client: Client, kind: str, namespace: str) -> dict[str, Manifest]:
     items = await client.items(paths.runtimes(kind, namespace))
-    return {_PREFIXES[kind] + each["metadata"]["name"]: each for each in items}
+    return {RUNTIMES[kind] + each["metadata"]["name"]: each for each in items}
