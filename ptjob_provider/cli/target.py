@@ -135,11 +135,10 @@ class Target:
 
     def file_options(self, image: str | None, user: int | None) -> FileOptions:
         """Return the options for access to files on claims inside the cluster."""
-        from ptjob_provider.core.inspector import FILES_IMAGE, FileOptions
+        from ptjob_provider.core.inspector import FileOptions
 
-        options = self.settings
-        chosen = image or f"{options.text('image_prefix')}{options.text('probe_image') or FILES_IMAGE}"
-        return FileOptions(image=chosen, user=user, timeout=options.probe().timeout, title=options.title)
+        probe = self.settings.probe()
+        return FileOptions(image=image or probe.files_image, user=user, timeout=probe.timeout, title=probe.title)
 
     async def find(self, backend: Backend, name: str) -> Manifest:
         """Return the job of this name, of the kind on the command line, else of the first kind with such a job.

@@ -221,6 +221,25 @@ def test_the_installation_says_how_often_use_is_measured(
     assert opened._config.usage_interval == seconds
 
 
+@each_row(
+    ("cfg", "given", "image", "probe"),
+    [
+        ("", None, "python:3.13-alpine", ""),
+        ("image_prefix = mirror.example/hub\n", None, "mirror.example/hub/python:3.13-alpine", ""),
+        ("image_prefix = mirror.example/\nprobe_image = own:1\n", None, *["mirror.example/own:1"] * 2),
+        ("image_prefix = mirror.example\n", "given:1", "given:1", ""),
+    ],
+)
+def test_claims_are_read_with_the_installations_image_behind_its_mirror(
+    home: Path, cfg: str, given: str | None, image: str, probe: str
+) -> None:
+    """Without `probe_image`, outputs are inspected with the job's own image, which the cluster has pulled."""
+    target = find_target(TargetOptions(backend="kubernetes"), configured(home, f"[ptjob]\n{cfg}"))
+
+    assert target.file_options(given, None).image == image
+    assert target.settings.probe().image == probe
+
+
 def test_the_installation_configures_the_timeout_for_api_errors_and_the_grace_of_orphans(home: Path) -> None:
     """The defaults are 15 minutes and one day."""
     before = find_target(TargetOptions(), {}).settings

@@ -77,8 +77,8 @@ _FOLDER_NAMES = ("GIT_SYNC_DEST", "GITSYNC_LINK")
 
 
 def with_prefix(prefix: str, image: str) -> str:
-    """Return the image's name with a mirror's address in front; without a prefix, the name is unchanged."""
-    return f"{prefix.rstrip('/')}/{image}" if prefix else image
+    """Return the image's name with a mirror's address in front; unchanged without a prefix, or if it is "" for none."""
+    return f"{prefix.rstrip('/')}/{image}" if prefix and image else image
 
 
 def with_code(template: Manifest, code: CodeSource, *, image: str, container: str) -> Manifest:

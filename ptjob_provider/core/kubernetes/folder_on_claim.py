@@ -19,7 +19,7 @@ from ptjob_provider.core import kinds
 from ptjob_provider.core.code.folder import MAX_BYTES, megabytes, too_large
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.identity import CODE_ANNOTATION
-from ptjob_provider.core.inspector import FILES_IMAGE, FileOptions
+from ptjob_provider.core.inspector import FileOptions
 from ptjob_provider.core.kinds.code import ON_CLAIM, with_archive_on, writable_claims
 from ptjob_provider.core.kinds.pod_template import find_container
 from ptjob_provider.core.kubernetes.claim_files import mounted
@@ -83,9 +83,8 @@ def _options(manifest: Manifest, probe: ProbeOptions) -> FileOptions:
     template = kind.rank0_template(manifest)
     trainer = find_container(template, kind.CONTAINER)
     for_pod, for_container = inherited(template, trainer)
-    own_image = "" if probe.image else trainer.get("image")
     return FileOptions(
-        image=own_image or probe.prefixed(probe.image or FILES_IMAGE),
+        image=probe.image or trainer.get("image") or probe.files_image,
         timeout=probe.timeout,
         pod=for_pod | placement(template, trainer, on_its_node=False),
         container=for_container,

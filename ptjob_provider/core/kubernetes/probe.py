@@ -24,6 +24,7 @@ from ptjob_provider.core.history import PodHistory, WaitKind, observe
 from ptjob_provider.core.history.pods import read_pod, wait_of
 from ptjob_provider.core.identity import PREFIX, label_value
 from ptjob_provider.core.in_pod import probe_outputs
+from ptjob_provider.core.inspector import FILES_IMAGE
 from ptjob_provider.core.kinds import pod_template
 from ptjob_provider.core.kinds.pod_template import NO_ISTIO
 from ptjob_provider.core.kubernetes.pods import HELPER, inherited, metadata, placement, python_of
@@ -65,19 +66,15 @@ class ProbeOptions:
 
     Attributes:
         image: image with Python 3.6 or newer as `python3`. "": the job's own image, which the job's node has already.
-        image_prefix: prefix of `image`, such as a mirror's address; the job's own image stays unchanged.
+        files_image: image of a pod that mounts a claim for its files, if no job has one; it must have `python3`.
         timeout: maximum seconds for scheduling and starting the pod, and for reading every byte of the model.
         title: returns an option's name as users write it, for messages.
     """
 
     image: str = ""
-    image_prefix: str = ""
+    files_image: str = FILES_IMAGE
     timeout: float = 300.0
     title: Callable[[str], str] = field(default=in_ptjob, repr=False, compare=False)
-
-    def prefixed(self, image: str) -> str:
-        """Return the image behind the prefix."""
-        return f"{self.image_prefix.rstrip('/')}/{image}" if self.image_prefix else image
 
     def __post_init__(self) -> None:
         if not 0 < self.timeout < math.inf:
@@ -163,7 +160,7 @@ def _program(trainer: Mapping[str, Any], options: ProbeOptions) -> Manifest:
     python = "python3" if options.image else python_of(trainer)
     return {
         "name": CONTAINER,
-        "image": options.prefixed(options.image) if options.image else trainer["image"],
+        "image": options.image or trainer["image"],
         "imagePullPolicy": "IfNotPresent",
         "command": [python, "-I", "-c", _START],
         "resources": RESOURCES,

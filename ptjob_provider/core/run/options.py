@@ -74,12 +74,12 @@ class Options:
         """
         from ptjob_provider.core.kinds.code import SYNC_IMAGE, with_prefix  # noqa: PLC0415 - only to render a job
 
-        prefix, tensorboard_image = self.text("image_prefix"), self.text("tensorboard_image")
+        prefix = self.text("image_prefix")
         return Installation(
             template=self._job_template(),
             change_pod=change_pod,
             sync_image=with_prefix(prefix, self.text("sync_image") or SYNC_IMAGE),
-            tensorboard_image=with_prefix(prefix, tensorboard_image) if tensorboard_image else "",
+            tensorboard_image=with_prefix(prefix, self.text("tensorboard_image")),
             kind=self.kind(),
         )
 
@@ -89,11 +89,17 @@ class Options:
         Raises:
             InvalidSpec: the time limit is not a number of seconds above 0.
         """
-        from ptjob_provider.core.kubernetes.probe import ProbeOptions  # noqa: PLC0415 - only where jobs run there
+        from ptjob_provider.core.inspector import FILES_IMAGE  # noqa: PLC0415 - only where jobs run there
+        from ptjob_provider.core.kinds.code import with_prefix  # noqa: PLC0415 - as above
+        from ptjob_provider.core.kubernetes.probe import ProbeOptions  # noqa: PLC0415 - as above
 
-        timeout = self._seconds("probe_timeout", "seconds")
-        prefix = self.text("image_prefix")
-        return ProbeOptions(image=self.text("probe_image"), image_prefix=prefix, timeout=timeout, title=self.title)
+        prefix, image = self.text("image_prefix"), self.text("probe_image")
+        return ProbeOptions(
+            image=with_prefix(prefix, image),
+            files_image=with_prefix(prefix, image or FILES_IMAGE),
+            timeout=self._seconds("probe_timeout", "seconds"),
+            title=self.title,
+        )
 
     def usage_interval(self) -> float:
         """Return the seconds between two usage samples in a cluster; 0 disables sampling.
