@@ -35,10 +35,11 @@ from ptjob_provider.core.outgoing import outgoing
 from ptjob_provider.core.run.api_errors import ApiErrors
 from ptjob_provider.core.run.follow import follow
 from ptjob_provider.core.run.lookup import find_job
-from ptjob_provider.core.run.outcome import raise_for
+from ptjob_provider.core.run.outcome import deadline_after, raise_for
 from ptjob_provider.core.run.snapshot import look
 from ptjob_provider.core.run.submit import Submission
 from ptjob_provider.core.spec import kind_name
+from ptjob_provider.core.status import later
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -270,11 +271,10 @@ class PyTorchJobSensor(BaseSensorOperator):
         )
         self.defer(trigger=trigger, method_name="execute_complete", timeout=self._time_left(context))
 
-    def _time_left(self, context: Any) -> timedelta:
-        """Return the time left until `timeout` or `execution_timeout`, whichever is earlier."""
+    def _time_left(self, context: Any) -> timedelta | None:
+        """Return the time left until `timeout` or `execution_timeout`, whichever is earlier; None if neither ends."""
         ti, now = context["ti"], datetime.now(UTC)
         began: datetime = (ti.get_first_reschedule_date(context) if self.reschedule else None) or ti.start_date
-        left = [began + timedelta(seconds=self.timeout) - now]
-        if self.execution_timeout is not None:
-            left.append(ti.start_date + self.execution_timeout - now)
-        return max(timedelta(0), min(left))
+        ends = later(began, self.timeout), deadline_after(ti.start_date, self.execution_timeout)
+        left = [end - now for end in ends if end]
+        return max(timedelta(0), min(left)) if left else None

@@ -285,10 +285,13 @@ def test_a_deferrable_sensor_waits_in_the_triggerer_once_the_job_exists(backend:
         ("start_date", {}, 200),
         ("first_reschedule", {"mode": "reschedule"}, 200),
         ("start_date", {"execution_timeout": timedelta(seconds=120)}, 20),
+        ("start_date", {"timeout": timedelta.max, "execution_timeout": timedelta(seconds=120)}, 20),
+        ("start_date", {"execution_timeout": timedelta.max}, 200),
+        ("start_date", {"timeout": timedelta.max}, None),
     ],
 )
 def test_the_trigger_has_the_time_that_is_left(
-    backend: ScriptedBackend, began: str, arguments: dict[str, Any], left: int
+    backend: ScriptedBackend, began: str, arguments: dict[str, Any], left: int | None
 ) -> None:
     """`timeout` counts from the first poke, in whichever process; the shorter of two limits applies."""
     now = datetime.now(UTC)
@@ -296,10 +299,11 @@ def test_the_trigger_has_the_time_that_is_left(
     show(backend, job_object("digits"))
 
     with pytest.raises(TaskDeferred) as deferred:
-        sensor(deferrable=True, timeout=300, **arguments).poke(context(ti))
+        sensor(**{"deferrable": True, "timeout": 300, **arguments}).poke(context(ti))
 
-    assert deferred.value.timeout is not None
-    assert now <= now + timedelta(seconds=left) - deferred.value.timeout <= datetime.now(UTC)
+    timeout = deferred.value.timeout
+    assert (timeout is None) == (left is None)
+    assert timeout is None or now <= now + timedelta(seconds=left or 0) - timeout <= datetime.now(UTC)
 
 
 def test_a_deferrable_sensor_does_not_defer_for_a_job_that_has_ended(backend: ScriptedBackend) -> None:

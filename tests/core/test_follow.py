@@ -1014,6 +1014,7 @@ def test_a_deadline_is_an_instant_that_every_process_agrees_on() -> None:
     assert deadline_after(NOON, timedelta(minutes=5)) == NOON + timedelta(minutes=5)
     assert deadline_after(None, timedelta(minutes=5)) is None
     assert deadline_after(NOON, None) is None
+    assert deadline_after(NOON, timedelta.max) is None
 
 
 async def test_a_cause_that_ends_after_its_consequence_is_still_the_cause() -> None:

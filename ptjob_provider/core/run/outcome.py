@@ -10,7 +10,7 @@ from ptjob_provider.core.diagnosis import Diagnosis, failed_replicas_text
 from ptjob_provider.core.errors import JobDeleted, JobFailed, JobTimedOut, OutputsNotVerified
 from ptjob_provider.core.logs import LogCursor
 from ptjob_provider.core.run.attempts import summary
-from ptjob_provider.core.status import JobStatus
+from ptjob_provider.core.status import JobStatus, later
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -132,5 +132,5 @@ def success_text(ref: JobRef, result: Mapping[str, Any]) -> str:
 
 
 def deadline_after(started_at: datetime | None, timeout: timedelta | None) -> datetime | None:
-    """Return the instant at which a timeout that began at `started_at` ends; None if either is None."""
-    return started_at + timeout if started_at and timeout else None
+    """Return the instant at which a timeout that began at `started_at` ends; None if either is None, or for never."""
+    return later(started_at, timeout.total_seconds()) if started_at and timeout else None
