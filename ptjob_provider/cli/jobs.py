@@ -20,29 +20,33 @@ from ptjob_provider.cli.parameters import (
     of_jobs,
     of_one_job,
     output_option,
+    progress_options,
     span,
     table_output_option,
 )
 from ptjob_provider.core import history, kinds
 from ptjob_provider.core.diagnosis import Diagnosis, in_brief
-from ptjob_provider.core.errors import JobNotFound
+from ptjob_provider.core.errors import JobNotFound, PTJobError
 from ptjob_provider.core.identity import JobRef, attempt_of
 from ptjob_provider.core.kinds.queue import QUEUE_LABEL
 from ptjob_provider.core.logs import nanoseconds
 from ptjob_provider.core.outgoing import outgoing
 from ptjob_provider.core.spec.pods import label_map
-from ptjob_provider.core.status import parse_instant
+from ptjob_provider.core.status import JobPhase, parse_instant
 from ptjob_provider.core.tensorboard import url_of
+from ptjob_provider.core.training_progress import Progress
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from datetime import timedelta
 
+    from ptjob_provider.cli.progress import Seen
     from ptjob_provider.cli.target import Target
     from ptjob_provider.core.backend import Backend
     from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.run.snapshot import Snapshot
+    from ptjob_provider.core.training_progress import LinePattern
 
 _LOCAL_EVENTS = "here, only fields without effect have events"
 _AT_ONCE = 16
@@ -56,30 +60,53 @@ DELETE_TIMEOUT = 60.0
 @click.option(
     "-l", "--label", "labels", multiple=True, metavar="KEY=VALUE", help="Only jobs with this label; repeatable."
 )
+@click.option("--progress", "with_progress", is_flag=True, help="Also show STEP and ETA, from the running jobs' logs.")
 @output_option("Output format; wide: the table with nodes (one more request per job).  [default: a table]", "wide")
 @all_namespaces_option
 @of_jobs
-def list_(target: Target, labels: tuple[str, ...], output: str | None) -> None:
+def list_(target: Target, labels: tuple[str, ...], output: str | None, *, with_progress: bool) -> None:
     """List the jobs of the namespace, oldest first.
 
     REASON is what a job waits for or what ended it, as recorded on the job; `ptjob get NAME` also inspects its pods.
-    RAN is how long it has run: `<5m` is an upper limit, `-` means not at all.
+    RAN is how long it has run: `<5m` is an upper limit, `-` means not at all. ETA is the time until STEP has its total.
     """
-    rows = run(_rows(target, _selector(labels), with_nodes=output == "wide"))
+    more = {"with_nodes": output == "wide", "with_progress": with_progress and output != "name"}
+    rows = run(_rows(target, _selector(labels), **more))
     table = partial(tables.jobs, rows, now=datetime.now(UTC), with_namespace=target.is_everywhere)
     tables.show_rows(rows, table, output if output != "wide" else None, none=f"no jobs {target.where}")
 
 
-async def _rows(target: Target, selector: Mapping[str, str], *, with_nodes: bool) -> list[dict[str, Any]]:
+async def _rows(
+    target: Target, selector: Mapping[str, str], *, with_nodes: bool, with_progress: bool
+) -> list[dict[str, Any]]:
     import asyncio
 
     backend = target.open()
     jobs = await target.jobs(backend, selector)
-    if not with_nodes:
-        return [row_of(job) for job in jobs]
-    slots = asyncio.Semaphore(_AT_ONCE)
-    nodes = await asyncio.gather(*(_nodes(backend, job, slots) for job in jobs))
-    return [{**row_of(job), "nodes": names} for job, names in zip(jobs, nodes, strict=True)]
+    rows = [row_of(job) for job in jobs]
+    if with_nodes:
+        slots = asyncio.Semaphore(_AT_ONCE)
+        nodes = await asyncio.gather(*(_nodes(backend, job, slots) for job in jobs))
+        rows = [{**row, "nodes": names} for row, names in zip(rows, nodes, strict=True)]
+    if with_progress:
+        running = [job for job, row in zip(jobs, rows, strict=True) if row["phase"] == JobPhase.RUNNING]
+        states = await _states(target, backend, running)
+        rows = [{**row, "progress": states.get(row["uid"])} for row in rows]
+    return rows
+
+
+async def _states(target: Target, backend: Backend, jobs: Sequence[Manifest]) -> dict[str, Any]:
+    """Return what the logs of jobs say, by uid; print how many could not be read, and why the first could not."""
+    from ptjob_provider.cli.progress import of_jobs
+
+    found = await of_jobs(target.inspector(), jobs, partial(_pods, backend))
+    if unread := [each for each in found if isinstance(each, PTJobError)]:
+        notice(f"{len(unread)} of {len(jobs)} logs could not be read: {unread[0]}")
+    return {
+        JobRef.of(job).uid: outgoing(each.to_dict())
+        for job, each in zip(jobs, found, strict=True)
+        if isinstance(each, Progress)
+    }
 
 
 async def _nodes(backend: Backend, job: Manifest, slots: asyncio.Semaphore) -> list[str]:
@@ -136,47 +163,73 @@ def _selector(labels: tuple[str, ...]) -> dict[str, str]:
     help="Inspect the outputs again; on a cluster this starts a pod.  [default: show the last report]",
 )
 @click.option("-e", "--events", "with_events", is_flag=True, help="Also show the events about the job and its pods.")
+@progress_options("Do not read how far the training is from rank 0's log.")
 @table_output_option
 @of_one_job
-def get(target: Target, name: str, *, outputs: bool, with_events: bool, output: str | None) -> None:
+def get(
+    target: Target,
+    name: str,
+    *,
+    outputs: bool,
+    with_events: bool,
+    progress: LinePattern | None,
+    no_progress: bool,
+    output: str | None,
+) -> None:
     """Show one job: replicas, outputs, why it failed or waits.
 
     `waited` is the time until its first replica ran, `ran` the time since. ENDED WITH has the exit code of each run and
-    the kubelet's reason.
+    the kubelet's reason. `progress` and the curves below are what the last lines of rank 0's log say.
     """
     more = {"events": run(_event_rows(target, name))} if with_events and output else {}
-    snapshot = run(_snapshot(target, name, inspect=outputs or target.backend == "local"))
+    inspect, reads_log = outputs or target.backend == "local", not no_progress and output != "name"
+    snapshot, found, unread = run(_snapshot(target, name, progress, inspect=inspect, reads_log=reads_log))
     if snapshot.unverified:
         notice(snapshot.unverified)
     if output == "name":
         say(snapshot.submission.ref.name)
     elif output:
-        emit({**outgoing(snapshot.to_dict(), notice, bounded=False), **more}, output)
+        if unread:
+            notice(f"progress is not known: {unread}")
+        values = {**snapshot.to_dict(), "progress": found.progress.to_dict() if found else None}
+        emit({**outgoing(values, notice, bounded=False), **more}, output)
     else:
-        _show(snapshot)
+        _show(snapshot, found, unread)
         if with_events:
             _show_events(target, name, None)
 
 
-def _show(snapshot: Snapshot) -> None:
-    tables.show(tables.job(snapshot))
+def _show(snapshot: Snapshot, found: Seen | None, unread: str) -> None:
+    progress = tables.progress(found.progress) if found else unread and f"not known: {unread}"
+    tables.show(tables.job(snapshot, progress))
     tables.show(tables.replicas(snapshot))
     if snapshot.conditions:
         tables.show(tables.conditions(snapshot))
     if snapshot.used:
         tables.show(tables.peaks(snapshot.used))
+    if found:
+        from ptjob_provider.cli.plots import show
+
+        show(found.curve)
     if snapshot.diagnosis and (details := snapshot.diagnosis.details(snapshot.submission.ref)):
         say("\n" + "\n".join(details))
 
 
-async def _snapshot(target: Target, name: str, *, inspect: bool) -> Snapshot:
-    """Return a job's current state."""
+async def _snapshot(
+    target: Target, name: str, pattern: LinePattern | None, *, inspect: bool, reads_log: bool
+) -> tuple[Snapshot, Seen | None, str]:
+    """Return a job's current state, what its log says about the training, and why the log cannot be read."""
+    from ptjob_provider.cli.progress import of_snapshot
     from ptjob_provider.core.run.snapshot import look
 
     cancel_on(signal.SIGTERM, signal.SIGHUP)  # a pod may inspect the outputs
-    return await look(
+    snapshot = await look(
         target.open(), target.namespace, name, kind=target.kind, preferred=target.settings.kind(), inspect=inspect
     )
+    try:
+        return snapshot, await of_snapshot(target.inspector(), snapshot, pattern) if reads_log else None, ""
+    except PTJobError as error:
+        return snapshot, None, str(error)
 
 
 @click.command()

@@ -6,7 +6,6 @@ import asyncio
 import os
 import sys
 from contextlib import contextmanager
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -16,7 +15,7 @@ from rich.text import Text
 
 from ptjob_provider.cli.output import printable
 from ptjob_provider.core.logs import last_state
-from ptjob_provider.core.training_progress import LinePattern, Progress, ProgressReader
+from ptjob_provider.core.training_progress import LinePattern, ProgressReader, progress_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -81,22 +80,3 @@ class LiveLine:
         if self._is_drawn:
             self._console.control(Control((ControlType.ERASE_IN_LINE, 2)))
             self._is_drawn = False
-
-
-def progress_text(progress: Progress | None) -> str:
-    """Return a state in words: epoch, step, percent, rate, time until the step's total, loss; "" if it is unknown."""
-    if progress is None:
-        return ""
-    parts = []
-    if progress.epoch is not None:
-        parts.append(f"epoch {progress.epoch:g}" + (f"/{progress.epochs}" if progress.epochs else ""))
-    if progress.step is not None:
-        of = f"/{progress.total} ({progress.step / progress.total:.0%})" if progress.total else ""
-        parts.append(f"step {progress.step}{of}")
-    if progress.rate:
-        parts.append(f"{progress.rate:.3g} steps/s" if progress.rate >= 1 else f"{1 / progress.rate:.3g} s/step")
-    if progress.eta is not None:
-        parts.append(f"{timedelta(seconds=round(progress.eta))} to step {progress.total}")
-    if progress.loss is not None:
-        parts.append(f"loss {progress.loss:.4g}")
-    return " · ".join(parts)

@@ -142,11 +142,15 @@ def _pattern(context: click.Context, param: click.Parameter, value: str | None) 
         raise click.BadParameter(error.allowed, ctx=context, param=param) from None
 
 
-def progress_options(command: C) -> C:
-    """Add the options for the line with the training's progress."""
-    text = "Lines that say how far it is, in RE2."
-    command = click.option("--no-progress", is_flag=True, help="Show no progress below the log.")(command)
-    return click.option("--progress", callback=_pattern, metavar="PATTERN", help=text)(command)
+def progress_options(without: str) -> Callable[[C], C]:
+    """Return the options for the training's progress: `--progress`, and `--no-progress` with this help."""
+
+    def add(command: C) -> C:
+        text = "Lines that say how far it is, in RE2."
+        command = click.option("--no-progress", is_flag=True, help=without)(command)
+        return click.option("--progress", callback=_pattern, metavar="PATTERN", help=text)(command)
+
+    return add
 
 
 def group_target_options(command: C) -> C:

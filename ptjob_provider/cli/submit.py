@@ -236,7 +236,7 @@ def submit(
 )
 @click.option("--keep-running-pods", is_flag=True, help="Do not stop what still runs at the job's end.")
 @delete_on_interrupt_option
-@progress_options
+@progress_options("Show no progress below the log.")
 @output_option("Print the result, or the job's name; the log goes to stderr.")
 def run(target: Target, /, *, filename: str | None, words: tuple[str, ...], **given: Any) -> None:
     """Submit a job and follow it to its end.
@@ -269,7 +269,7 @@ def run(target: Target, /, *, filename: str | None, words: tuple[str, ...], **gi
 )
 @click.option("--timeout", callback=limit, metavar="SPAN", help="Stop the job, and fail, if it takes longer.")
 @delete_on_interrupt_option
-@progress_options
+@progress_options("Show no progress below the log.")
 @output_option("Print the result, or the name, at the end.")
 @of_one_job
 def follow(target: Target, name: str, *, adopt: bool, **options: Any) -> None:

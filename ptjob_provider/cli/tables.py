@@ -14,9 +14,12 @@ from ptjob_provider.cli.output import emit_rows, printable, say
 from ptjob_provider.core.diagnosis import failed_replicas_text, is_clean_up
 from ptjob_provider.core.history import ContainerKind
 from ptjob_provider.core.status import JobPhase, parse_instant
+from ptjob_provider.core.training_progress import Progress, epoch_text, progress_text, step_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from rich.console import RenderableType
 
     from ptjob_provider.core.history import PodHistory, Termination
     from ptjob_provider.core.history.peak_usage import PeakUsage
@@ -62,7 +65,6 @@ class Table:
 
 def show(table: Table) -> None:
     """Print a table; outside a terminal, lines are only wrapped after `_WIDE` characters."""
-    from rich.console import Console
     from rich.table import Table as RichTable
     from rich.text import Text
 
@@ -75,6 +77,13 @@ def show(table: Table) -> None:
     for row in table.rows:
         styled = (Styled(each, "") if isinstance(each, str) else each for each in row)
         drawn.add_row(*(Text(printable(each.text), each.style) for each in styled))
+    draw(drawn)
+
+
+def draw(drawn: RenderableType) -> None:
+    """Print what rich draws, whose texts are printable."""
+    from rich.console import Console
+
     console = Console(width=None if sys.stdout.isatty() else _WIDE, highlight=False, markup=False, emoji=False)
     with console.capture() as printed:
         console.print(drawn)
@@ -115,6 +124,8 @@ def jobs(rows: Sequence[Mapping[str, Any]], *, now: datetime, with_namespace: bo
         "REPLICAS": lambda row: str(row["replicas"]),
         "AGE": lambda row: _age(row["created_at"], now),
         "RAN": lambda row: _ran(row, now),
+        "STEP": lambda row: _step(row["progress"]),
+        "ETA": lambda row: _known((row["progress"] or {}).get("eta"), lambda left: duration(timedelta(seconds=left))),
         "KIND": lambda row: row["kind"],
         "NODE": lambda row: ", ".join(row["nodes"]),
         "OWNER": lambda row: owner_text(row["owner"]),
@@ -123,7 +134,14 @@ def jobs(rows: Sequence[Mapping[str, Any]], *, now: datetime, with_namespace: bo
         del columns["NAMESPACE"]
     if not any("nodes" in row for row in rows):
         del columns["NODE"]
+    if not any("progress" in row for row in rows):
+        del columns["STEP"], columns["ETA"]
     return _table(columns, ([cell(row) for cell in columns.values()] for row in rows))
+
+
+def _step(progress: Mapping[str, Any] | None) -> str:
+    now = Progress.from_dict(progress or {})
+    return step_text(now) or epoch_text(now) or "-"
 
 
 def _ran(row: Mapping[str, Any], now: datetime) -> str:
@@ -152,8 +170,13 @@ def orphans(findings: Iterable[Orphan], *, now: datetime) -> Table:
     return _table(("NAME", "PHASE", "AGE", "OWNER", "WHY", "NOW"), rows)
 
 
-def job(snapshot: Snapshot) -> Table:
-    """Return the description of one job as a whole."""
+def job(snapshot: Snapshot, progress: str = "") -> Table:
+    """Return the description of one job as a whole.
+
+    Args:
+        snapshot: the job.
+        progress: what its log says about the training; a TrainJob's own report replaces it.
+    """
     values, ref, status = snapshot.to_dict(), snapshot.submission.ref, snapshot.status
     is_condition = any(each.get("message") == status.message for each in snapshot.conditions)  # shown below
     lines: dict[str, str | Styled] = {
@@ -165,7 +188,7 @@ def job(snapshot: Snapshot) -> Table:
         "message": "" if snapshot.diagnosis or is_condition else status.message,
         "failed": failed_replicas_text(values["failed_replicas"]) if status.phase is JobPhase.SUCCEEDED else "",
         "waits": snapshot.waiting,
-        "progress": _progress(snapshot.trainer_status),
+        "progress": _progress(snapshot.trainer_status) or progress,
         "replicas": "" if status.phase.is_terminal or ref.kind == "TrainJob" else _counted(values["replica_statuses"]),
         "owner": owner_text(snapshot.owner),
         "priority": snapshot.priority,
@@ -190,6 +213,11 @@ def _progress(reported: Mapping[str, Any]) -> str:
         *(f"{metric['name']} {metric['value']}" for metric in reported.get("metrics") or ()),
     ]
     return f"{', '.join(parts)} ({_time(parse_instant(reported.get('lastUpdatedTime')))})" if parts else ""
+
+
+def progress(now: Progress | None) -> str:
+    """Return what the log says about a training, with the time of its last line; "" if it says nothing."""
+    return f"{progress_text(now)} ({_time(parse_instant(now.at))})" if now else ""
 
 
 def _times(snapshot: Snapshot, values: Mapping[str, Any]) -> dict[str, str | Styled]:

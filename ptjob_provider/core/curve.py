@@ -7,7 +7,7 @@ import math
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from ptjob_provider.core.logs import nanoseconds
-from ptjob_provider.core.training_progress import MAX_METRICS
+from ptjob_provider.core.training_progress import MAX_METRICS, is_loss
 from ptjob_provider.core.versions import MALFORMED
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ MAX_TAG = 64
 
 MAX_SIZE = 8 * 1024
 """Characters of JSON that a curve has by default."""
+
+_MOST = 1e30
 
 _FEWEST = 16
 """Number of points below which a curve that is too large loses metrics instead of points."""
@@ -115,6 +117,25 @@ class Curve:
             curve._tags = [tag for tag, _ in metrics]
             curve._kept, curve._newest, curve._gap = points[:-1], points[-1], _distance(points)
         return curve
+
+
+def drawable(columns: Mapping[str, Any]) -> tuple[str, dict[str, list[tuple[float, float]]]]:
+    """Return the unit of x, and the points of each metric that has two, the training's losses first.
+
+    x is the step. Where steps are unknown or start again, as those of each epoch, it is seconds since the first point.
+    Values beyond `_MOST` have no point: no axis shows them beside others.
+
+    Args:
+        columns: the value of `Curve.to_dict`.
+    """
+    steps, at, metrics = columns["step"], columns["at"], columns["metrics"]
+    has_steps = None not in steps and steps == sorted(steps)
+    xs = steps if has_steps else [each - at[0] for each in at]
+    points = {
+        tag: [(x, value) for x, value in zip(xs, metrics[tag], strict=True) if value is not None and abs(value) < _MOST]
+        for tag in sorted(metrics, key=lambda tag: not is_loss(tag))
+    }
+    return "step" if has_steps else "second", {tag: each for tag, each in points.items() if len(each) > 1}
 
 
 def _point(step: int | None, at: float, *values: float | None) -> _Point:

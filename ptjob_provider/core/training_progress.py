@@ -11,7 +11,7 @@ import json
 import math
 import re
 from dataclasses import dataclass, field, replace
-from datetime import UTC
+from datetime import UTC, timedelta
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.containment import contained
@@ -70,6 +70,37 @@ class Progress(Record):
         """The training's loss; None if it is unknown."""
         values = {_plain(tag): value for tag, value in self.metrics.items()}
         return next((values[tag] for tag in _LOSSES if tag in values), None)
+
+
+def progress_text(progress: Progress | None) -> str:
+    """Return a state in words: epoch, step, percent, rate, time until the step's total, loss; "" if it is unknown."""
+    if progress is None:
+        return ""
+    parts = [epoch_text(progress), f"step {step_text(progress)}" if progress.step is not None else ""]
+    if progress.rate:
+        parts.append(f"{progress.rate:.3g} steps/s" if progress.rate >= 1 else f"{1 / progress.rate:.3g} s/step")
+    if progress.eta is not None:
+        parts.append(f"{timedelta(seconds=round(progress.eta))} to step {progress.total}")
+    if progress.loss is not None:
+        parts.append(f"loss {progress.loss:.4g}")
+    return " · ".join(filter(None, parts))
+
+
+def is_loss(tag: str) -> bool:
+    """Return whether a metric's tag means the training's loss."""
+    return _plain(tag) in _LOSSES
+
+
+def epoch_text(progress: Progress) -> str:
+    """Return `epoch 3/12`; "" if it is unknown."""
+    of = f"/{progress.epochs}" if progress.epochs else ""
+    return f"epoch {progress.epoch:g}{of}" if progress.epoch is not None else ""
+
+
+def step_text(progress: Progress) -> str:
+    """Return `120/1000 (12%)`; "" if it is unknown."""
+    of = f"/{progress.total} ({(progress.step or 0) / progress.total:.0%})" if progress.total else ""
+    return f"{progress.step}{of}" if progress.step is not None else ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from at_terminal import AtTerminal
-from ptjob_provider.cli.live_line import progress_text
-from ptjob_provider.core.training_progress import Progress
+from ptjob_provider.core.training_progress import Progress, progress_text
 from rows import each_row
 
 if TYPE_CHECKING:

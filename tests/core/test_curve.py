@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptjob_provider.core.curve import MAX_POINTS, MAX_TAG, Curve
+from ptjob_provider.core.curve import MAX_POINTS, MAX_TAG, Curve, drawable
 from ptjob_provider.core.training_progress import MAX_METRICS, Progress
 from rows import each_row
 
@@ -132,3 +132,30 @@ def test_a_curve_that_cannot_be_read_is_empty(written: Any) -> None:
 def test_a_time_that_is_none_is_refused() -> None:
     with pytest.raises(ValueError, match="not an RFC 3339 instant: 'noon'"):
         Curve().add(Progress(step=1, at="noon"))
+
+
+def test_curves_are_drawn_over_steps_the_losses_first() -> None:
+    """One value makes no curve, and no axis shows 1e300 beside others."""
+    states = [
+        state(0, 1, lr=0.1, train_loss=2.0, once=1.0, big=1.0),
+        state(9, 3, train_loss=1.0, big=1e300),
+        state(10, 4, lr=0.2, big=2.0),
+    ]
+
+    unit, points = drawable(curve_of(states[:1]).to_dict())
+    assert (unit, points) == ("step", {})
+    unit, points = drawable(curve_of(states).to_dict())
+
+    assert unit == "step"
+    assert [*points.items()] == [
+        ("train_loss", [(1, 2.0), (3, 1.0)]),
+        ("lr", [(1, 0.1), (4, 0.2)]),
+        ("big", [(1, 1.0), (4, 2.0)]),
+    ]
+
+
+@each_row("steps", [[1, 2, 1], [None, None, None], [None, 1, 2]])
+def test_curves_of_steps_that_start_again_are_drawn_over_time(steps: list[int | None]) -> None:
+    states = [state(10.0 * number, step, loss=number) for number, step in enumerate(steps)]
+
+    assert drawable(curve_of(states).to_dict()) == ("second", {"loss": [(0.0, 0.0), (10.0, 1.0), (20.0, 2.0)]})

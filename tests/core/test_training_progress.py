@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptjob_provider.cli.live_line import progress_text
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.logs import LogCursor, LogLine
 from ptjob_provider.core.training_progress import (
@@ -22,6 +21,7 @@ from ptjob_provider.core.training_progress import (
     Progress,
     ProgressReader,
     Reading,
+    progress_text,
     read_line,
 )
 from rows import each_row
