@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from ptjob_provider.cli.following import Ending, Following, guarded
 from ptjob_provider.cli.output import notice
+from ptjob_provider.cli.progress import of_snapshot
 from ptjob_provider.cli.target import BACKENDS, TargetOptions, find_target
 from ptjob_provider.core.code.folder import with_packed_folder
 from ptjob_provider.core.code.function import from_function
@@ -36,7 +37,8 @@ from ptjob_provider.core.run.snapshot import look
 from ptjob_provider.core.spec import JOB_FIELDS, CodeSource, TrainingJob
 from ptjob_provider.core.spec.limits import LIMITS, given_limits
 from ptjob_provider.core.spec.on_finish import OnFinishAction
-from ptjob_provider.core.spec.parsers import boolean, seconds
+from ptjob_provider.core.spec.parsers import boolean, seconds, text
+from ptjob_provider.core.training_progress import LinePattern
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
@@ -44,10 +46,11 @@ if TYPE_CHECKING:
     from ptjob_provider.cli.target import Target
     from ptjob_provider.core.identity import JobRef
     from ptjob_provider.core.run.submit import Submission
+    from ptjob_provider.core.training_progress import Progress
 
 T = TypeVar("T")
 
-_SWITCHES = {"leave_stuck", "keep_running_pods", "delete_on_interrupt"}
+_SWITCHES = {"leave_stuck", "keep_running_pods", "delete_on_interrupt", "no_progress"}
 
 
 @overload
@@ -94,8 +97,8 @@ def train(
         submit: only submit the job, and return a handle for it.
         **options: fields of `PyTorchJobOperator` for the job (`workers`, `image`, `model` …), its `on_finish_action`,
             `keep_running_pods`, `start_timeout`, `queue_timeout` and `crash_loop_limit`, and those of `ptjob run`:
-            `timeout`, `leave_stuck`, `delete_on_interrupt`. Durations are seconds or timedeltas. The default of `name`
-            is the function's name.
+            `timeout`, `leave_stuck`, `delete_on_interrupt`, `progress`, `no_progress`. Durations are seconds or
+            timedeltas. The default of `name` is the function's name.
 
     Raises:
         InvalidSpec: a value is invalid, or the function cannot run alone; the text names the variable.
@@ -132,6 +135,19 @@ class JobHandle:
         snapshot = look(self._target.open(), ref.namespace, ref.name, kind=ref.kind, inspect=False)
         return _run(snapshot).to_dict()
 
+    def progress(self) -> Progress | None:
+        """Return how far the training is, as the last lines of rank 0's log say.
+
+        None before rank 0 has started, and where its log says nothing (the reference, "What of a log is read as
+        progress"). Its `step`, `total`, `epoch`, `epochs` and `metrics` are as written, `rate` is in steps per second,
+        `eta` in seconds until `step` reaches `total`, and `at` the time of the last line.
+
+        Raises:
+            JobNotFound: the job is gone.
+            ClusterError: the log cannot be read, or does not arrive within five seconds.
+        """
+        return _run(self._progress())
+
     def logs(self, rank: int = 0) -> str:
         """Return the log of a rank, as far as it is written."""
         names = {of: name for name, of in self._submission.ranks.items()}
@@ -147,6 +163,12 @@ class JobHandle:
     def delete(self) -> None:
         """Delete the job, and return when none of its pods runs any more; outputs on claims stay."""
         _run(stop_and_wait(self._target.open(), self.ref))
+
+    async def _progress(self) -> Progress | None:
+        ref, target = self.ref, self._target
+        snapshot = await look(target.open(), ref.namespace, ref.name, kind=ref.kind, inspect=False)
+        found = await of_snapshot(target.inspector(), snapshot, self._ending.progress)
+        return found.progress if found else None
 
     async def _text_of(self, replica: str) -> str:
         async with aclosing(self._target.open().logs(self.ref, replica, follow=False)) as lines:
@@ -169,6 +191,8 @@ def _ending(options: dict[str, Any]) -> Ending:
     given["limits"] = Limits(**given_limits({name: options.pop(name, None) for name in LIMITS}))
     if given.get("timeout") is not None:
         given["timeout"] = timedelta(seconds=seconds("timeout", given["timeout"]))
+    if given.get("progress") is not None:
+        given["progress"] = LinePattern(text("progress", given["progress"]))
     for name in _SWITCHES & given.keys():
         given[name] = boolean(name, given[name])
     given["on_finish_action"] = OnFinishAction.parse(given.get("on_finish_action") or OnFinishAction.KEEP_JOB)

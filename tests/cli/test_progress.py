@@ -1,4 +1,4 @@
-"""Tests of a training's progress in `list` and `get`: from the last lines of rank 0's log."""
+"""Tests of a training's progress in `list`, in `get` and of a handle: from the last lines of rank 0's log."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ import yaml
 from api_server_stand_in import SILENT, STALLED, StandInApiServer, stand_in_api_server
 from cluster.shell import until
 from fakes import ScriptedBackend
+from ptjob_provider import train
 from ptjob_provider.cli.progress import ANSWER, AT_ONCE, FEW_LINES, of_jobs, read
 from ptjob_provider.core.backend import Observation
-from ptjob_provider.core.errors import ClusterUnavailable, JobNotFound, PermissionDenied
+from ptjob_provider.core.errors import ClusterUnavailable, InvalidSpec, JobNotFound, PermissionDenied
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.kubernetes import ClusterInspector
 from ptjob_provider.core.logs import LogCursor, LogLine
@@ -26,6 +27,7 @@ from scripted_node import JOB, REPLICA, at
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
+    from pathlib import Path
 
     from click.testing import Result
 
@@ -351,3 +353,41 @@ def test_a_long_log_is_read_from_its_end(machine: Machine) -> None:
     told = json.loads(machine.ptjob("get", "trains", "-o", "json").stdout)["progress"]
 
     assert (told["step"], told["rate"]) == (5, None), "the first line is not among them"
+
+
+# --- a handle
+
+
+def steps(path: str) -> None:
+    import time  # noqa: PLC0415 - a function that is sent brings its imports
+    from pathlib import Path  # noqa: PLC0415
+
+    print("update 3 of 4", flush=True)  # noqa: T201
+    while not Path(path).exists():
+        time.sleep(0.05)
+
+
+def test_a_handle_says_how_far_its_training_is(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path / "airflow"))
+    monkeypatch.setenv("PTJOB_LOCAL_ROOT", str(machine.root))
+    pattern = r"update (?P<step>\d+) of (?P<total>\d+)"
+
+    plain, job = (train(steps, str(tmp_path / "go"), submit=True, progress=each) for each in (None, pattern))
+    until("its line", lambda: "update" in job.logs() and "update" in plain.logs(), timeout=60)
+
+    progress = job.progress()
+    assert progress is not None
+    assert (progress.step, progress.total, progress.source) == (3, 4, "progress=")
+    assert plain.progress() is None
+    (tmp_path / "go").touch()
+
+
+@each_row(
+    ("pattern", "why"),
+    [("(", "is not a regular expression of RE2"), (3, "progress: 3 is not allowed"), ("x", "has no named group")],
+)
+def test_a_pattern_that_cannot_be_used_is_refused_before_anything_runs(pattern: object, why: str) -> None:
+    with pytest.raises(InvalidSpec, match=re.escape(why)):
+        train(steps, "go", backend="local", submit=True, progress=pattern)
