@@ -11,6 +11,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
+from ptjob_provider.core.curve import drawable
 from ptjob_provider.core.diagnosis import failed_replicas_text
 from ptjob_provider.core.errors import OutputsNotVerified
 from ptjob_provider.core.spec.parsers import word
@@ -20,6 +21,7 @@ from ptjob_provider.kfp.curves import page
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ptjob_provider.core.curve import Curve
     from ptjob_provider.core.local import LocalConfig
 
 
@@ -68,7 +70,12 @@ class Artifacts:
         return cls(model=given["trained_model"], **{name: given[name] for name in ("metrics", "curves", "report")})
 
     def write(
-        self, result: Mapping[str, Any], *, model_artifact: ModelArtifact, local: LocalConfig | None
+        self,
+        result: Mapping[str, Any],
+        *,
+        model_artifact: ModelArtifact,
+        local: LocalConfig | None,
+        logged: Curve | None = None,
     ) -> StepOutputs:
         """Write all artifacts and return the output parameters.
 
@@ -76,6 +83,7 @@ class Artifacts:
             result: the result (`core.outputs.result`) of a job that has succeeded.
             model_artifact: how to pass on the model.
             local: how jobs run on this machine; None on a cluster.
+            logged: what rank 0's log says; its curves are drawn if the training has written none.
 
         Raises:
             OutputsNotVerified: the model could not be copied.
@@ -87,7 +95,9 @@ class Artifacts:
         for tag, value in scalars.items():
             self.metrics.log_metric(tag, value)
         title = f"{job['namespace']}/{job['name']}"
-        _write(self.curves.path, page(title, (tfevents or {}).get("curves", {})))
+        written = (tfevents or {}).get("curves")
+        unit, curves = ("step", written) if written or not logged else drawable(logged.to_dict())
+        _write(self.curves.path, page(title, curves or {}, unit=unit))
         _write(self.report.path, report(result))
         return StepOutputs(
             job_name=job["name"],

@@ -29,14 +29,15 @@ svg .curve { fill: none; stroke: #2f6fde; stroke-width: 1.8; } svg circle { fill
 """
 
 
-def page(title: str, curves: Mapping[str, Sequence[Sequence[float | str]]]) -> str:
+def page(title: str, curves: Mapping[str, Sequence[Sequence[float | str]]], *, unit: str = "step") -> str:
     """Return the page.
 
     Args:
         title: name of the training.
         curves: each tag's points as [step, value], by step; NaN and the infinities are texts, drawn as gaps.
+        unit: what the steps are, such as seconds.
     """
-    figures = "\n".join(_figure(tag, points) for tag, points in curves.items())
+    figures = "\n".join(_figure(tag, points, unit) for tag, points in curves.items())
     body = figures or "<p>The training has written no scalars.</p>"
     name = html.escape(title)
     return (
@@ -62,7 +63,7 @@ class _Axis:
         return self.begin + (value - low) / (high - low) * (self.end - self.begin)
 
 
-def _figure(tag: str, points: Sequence[Sequence[float | str]]) -> str:
+def _figure(tag: str, points: Sequence[Sequence[float | str]], unit: str) -> str:
     whole = [(float(step), float(value)) for step, value in points]
     finite = [(step, value) for step, value in whole if math.isfinite(value)]
     title = f"<h2>{html.escape(tag)}</h2>"
@@ -70,16 +71,20 @@ def _figure(tag: str, points: Sequence[Sequence[float | str]]) -> str:
         return f"<figure>{title}<figcaption>it has no numeric value</figcaption></figure>"
     lowest, highest = min(finite, key=lambda point: point[1]), max(finite, key=lambda point: point[1])
     caption = (
-        f"last {whole[-1][1]:.6g} at step {whole[-1][0]:.0f}; "
+        f"last {whole[-1][1]:.6g} at {unit} {whole[-1][0]:.0f}; "
         f"lowest {lowest[1]:.6g} at {lowest[0]:.0f}, highest {highest[1]:.6g} at {highest[0]:.0f}"
     )
-    return f"<figure>{title}{_chart(tag, whole, finite)}<figcaption>{caption}</figcaption></figure>"
+    return f"<figure>{title}{_chart(tag, whole, finite, unit)}<figcaption>{caption}</figcaption></figure>"
 
 
-def _chart(tag: str, whole: Points, finite: Points) -> str:
+def _chart(tag: str, whole: Points, finite: Points, unit: str) -> str:
     x = _Axis.over([step for step, _ in whole], begin=_LEFT, end=WIDTH - _RIGHT, finest=1.0)
     y = _Axis.over([value for _, value in finite], begin=HEIGHT - _BOTTOM, end=_TOP)
-    drawn = [*_grid(x, y), *(_line(piece, x, y) for piece in _pieces(whole)), *(_dot(point, x, y) for point in finite)]
+    drawn = [
+        *_grid(x, y),
+        *(_line(piece, x, y) for piece in _pieces(whole)),
+        *(_dot(point, x, y, unit) for point in finite),
+    ]
     name = html.escape(tag, quote=True)
     return f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{name}">{"".join(drawn)}</svg>'
 
@@ -109,9 +114,9 @@ def _line(piece: Points, x: _Axis, y: _Axis) -> str:
     return f'<polyline class="curve" points="{points}"/>'
 
 
-def _dot(point: tuple[float, float], x: _Axis, y: _Axis) -> str:
+def _dot(point: tuple[float, float], x: _Axis, y: _Axis, unit: str) -> str:
     step, value = point
-    text = f"step {step:.0f}: {value:.6g}"
+    text = f"{unit} {step:.0f}: {value:.6g}"
     return f'<circle cx="{x.pixel(step):.1f}" cy="{y.pixel(value):.1f}" r="2"><title>{text}</title></circle>'
 
 

@@ -306,7 +306,7 @@ def run(
         def write(result: dict[str, Any]) -> StepOutputs:
             passed_on = outgoing(result, log.notice, largest=EXACT_AS_FLOAT)
             how, local = request.model_artifact, environment.local
-            return Artifacts.of(given).write(passed_on, model_artifact=how, local=local)
+            return Artifacts.of(given).write(passed_on, model_artifact=how, local=local, logged=log.curve)
 
         return asyncio.run(session.finish(ref, outcome, deliver=write))
     except PTJobError as error:

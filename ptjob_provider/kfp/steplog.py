@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ptjob_provider.core.curve import Curve
 from ptjob_provider.core.logs import StateFilter
+from ptjob_provider.core.training_progress import ProgressReader, progress_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -17,6 +21,9 @@ if TYPE_CHECKING:
 MASK = "***"
 _SHORTEST_SECRET = 4
 """Minimum characters of a secret; masking shorter ones would remove letters from words."""
+
+_INTERVAL = 60.0
+"""Minimum seconds between two lines with the time left."""
 
 
 class Masking:
@@ -45,19 +52,27 @@ class StepLog:
     Args:
         mask: masks known secrets.
         stream: where to write. None: the current standard output.
+        clock: seconds.
 
     Attributes:
         mask: the argument.
+        curve: the training's course, as the lines say.
         when_unread: called when no process reads the output any more. Older versions of Argo signal only the process
             that reads it, Kubeflow's launcher, and not the step.
     """
 
-    def __init__(self, mask: Masking, stream: TextIO | None = None) -> None:
+    def __init__(
+        self, mask: Masking, stream: TextIO | None = None, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self.mask = mask
+        self.curve = Curve()
         self.when_unread: Callable[[], None] = lambda: None
         self._stream = stream or sys.stdout
         self._is_in_a_line = False
         self._states = StateFilter()
+        self._reader = ProgressReader()
+        self._clock = clock
+        self._told_at = clock()
 
     def line(self, line: LogLine) -> None:
         """Print one line, or one piece of a long one; few states of a line that overwrites itself."""
@@ -66,6 +81,17 @@ class StepLog:
                 self.notice(shown.text)
             else:
                 self._print_line(shown)
+        self._watch(line)
+
+    def _watch(self, line: LogLine) -> None:
+        """Keep what a line says about the training; print the time left now and then, which only bars say already."""
+        before, now = self._reader.progress, self._reader.feed(replace(line, text=self.mask(line.text)))
+        if now is None or now is before:
+            return
+        self.curve.add(now)
+        if now.eta is not None and now.source != "bar" and self._clock() >= self._told_at + _INTERVAL:
+            self._told_at = self._clock()
+            self.notice(progress_text(now))
 
     def notice(self, text: str) -> None:
         """Print one notice about the job on a line of its own."""

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 from kfp import dsl
 
+from ptjob_provider.core.curve import Curve
 from ptjob_provider.core.errors import InvalidSpec, OutputsNotVerified
 from ptjob_provider.core.local import LocalConfig
+from ptjob_provider.core.training_progress import Progress
 from ptjob_provider.kfp.artifacts import Artifacts, ModelArtifact, StepOutputs, report
 from ptjob_provider.kfp.claim_paths import find_output
 from rows import each_row
@@ -48,10 +50,12 @@ def artifacts(folder: Path) -> Artifacts:
     return Artifacts(**{name: kind(name=name, uri=str(folder / "artifacts" / name)) for name, kind in kinds.items()})
 
 
-def write(folder: Path, made: Artifacts, word: str = "reference", **changes: Any) -> StepOutputs:
+def write(
+    folder: Path, made: Artifacts, word: str = "reference", *, logged: Curve | None = None, **changes: Any
+) -> StepOutputs:
     """Write the artifacts of a result; claims are directories of the folder."""
     local = LocalConfig(root=folder)
-    return made.write(result(**changes), model_artifact=ModelArtifact.parse(word), local=local)
+    return made.write(result(**changes), model_artifact=ModelArtifact.parse(word), local=local, logged=logged)
 
 
 def test_a_result_becomes_artifacts_and_parameters(tmp_path: Path) -> None:
@@ -66,6 +70,32 @@ def test_a_result_becomes_artifacts_and_parameters(tmp_path: Path) -> None:
     assert (outputs.tfevents_uri, outputs.scalars["loss"]) == ("pvc://logs/run-1", "NaN")
     assert "null" not in json.dumps(outputs.result)
     assert "curves" not in outputs.result["tfevents"]
+
+
+@each_row(
+    ("changes", "steps", "shown", "caption"),
+    [
+        ({"tfevents": None}, [1, 2], "&lt;i&gt;loss", "last 1 at step 2; lowest 1 at 2, highest 2 at 1"),
+        ({"tfevents": None}, [None, None], "&lt;i&gt;loss", "last 1 at second 10; lowest 1 at 10, highest 2 at 0"),
+        ({"tfevents": {**TFEVENTS, "curves": {}}}, [1, 2], "&lt;i&gt;loss", "last 1 at step 2"),
+        ({}, [1, 2], "accuracy", "last 0.986111 at step 7"),
+    ],
+)
+def test_the_curves_of_the_log_are_drawn_if_there_are_no_events(
+    tmp_path: Path, changes: dict[str, Any], steps: list[int | None], shown: str, caption: str
+) -> None:
+    """Over seconds where steps start again."""
+    made, logged = artifacts(tmp_path), Curve()
+    for number, step in enumerate(steps):
+        at = f"2026-11-20T10:00:{number * 10:02}Z"
+        metrics = {"<i>loss": 2.0 - number, "big": 1e308 * (number - 0.5)}
+        logged.add(Progress(step=step, at=at, metrics=metrics))
+
+    write(tmp_path, made, logged=logged, **changes)
+
+    page = Path(made.curves.path).read_text()
+    assert [each.partition("</h2>")[0] for each in page.split("<h2>")[1:]] == [shown]
+    assert caption in page
 
 
 def test_a_replica_that_failed_in_a_job_that_succeeded_is_handed_on(tmp_path: Path) -> None:

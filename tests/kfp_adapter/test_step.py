@@ -86,6 +86,14 @@ def test_a_job_that_succeeds_is_handed_on_by_reference(
     assert json.loads(json.dumps(outputs)) == [*outputs]
 
 
+def test_the_curves_of_a_training_without_events_are_those_of_its_log(local_step: LocalStep) -> None:
+    local_step.run("for n in range(3): print(f'step {n}/3 loss: {2 - n / 2}')")
+
+    page = Path(local_step.artifacts["curves"].path).read_text()
+    assert "<h2>loss</h2>" in page
+    assert "last 1 at step 2; lowest 1 at 2, highest 2 at 0" in page
+
+
 RETURNS = """
 import pathlib
 message = '{"ptjob_return_value": {"seed": 9007199254740993, "nan": NaN, "whole": 9007199254740991}}'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 from ptjob_provider.core.logs import LogCursor, LogLine
 from ptjob_provider.kfp.steplog import Masking, StepLog
@@ -69,3 +70,51 @@ def test_few_states_of_a_progress_bar_are_printed_each_on_a_line_of_its_own() ->
     log.line(line("done"))
 
     assert stream.getvalue().splitlines() == ["0% ***", "98% ***", "── the job waits", "100%", "done"]
+
+
+def at(second: int) -> str:
+    return f"2026-11-20T10:{second // 60:02}:{second % 60:02}Z"
+
+
+def told_after(*lines: tuple[int, str]) -> tuple[list[str], StepLog]:
+    """Return what is printed of lines at these seconds beside them, and the log."""
+    stream, seconds = io.StringIO(), [0]
+    log = StepLog(Masking(["canary"]), stream, clock=lambda: seconds[0])
+    for seconds[0], text in lines:
+        log.line(replace(line(text), timestamp=at(seconds[0])))
+    return [each for each in stream.getvalue().splitlines() if each.startswith("──")], log
+
+
+def test_the_time_left_is_printed_once_a_minute_at_most() -> None:
+    """Only after a line that says how far the training is."""
+    lines = [(second, f"step {second}/1000 loss: {second / 8}") for second in range(200)]
+
+    told, _ = told_after(*lines, (900, "saved"), (999, "step 999/1000 loss: 1"))
+
+    assert told == [
+        "── step 60/1000 (6%) · 1 steps/s · 0:15:40 to step 1000 · loss 7.5",
+        "── step 120/1000 (12%) · 1 steps/s · 0:14:40 to step 1000 · loss 15",
+        "── step 180/1000 (18%) · 1 steps/s · 0:13:40 to step 1000 · loss 22.5",
+        "── step 999/1000 (100%) · 1 steps/s · 0:00:01 to step 1000 · loss 1",
+    ]
+
+
+@each_row(
+    "text",
+    ["Training: 5%|#| {n}/1000 [01:00<10:00, 1.0it/s]", "step {n} loss: 0.5", "loss: 0.5", "epoch {n}/1000 loss: 0.5"],
+)
+def test_what_a_line_says_itself_is_not_printed_again(text: str) -> None:
+    """A bar has the time left; without a total, nobody knows it."""
+    told, _ = told_after(*((second, text.format(n=second)) for second in range(0, 600, 10)))
+
+    assert told == []
+
+
+def test_the_curves_of_the_log_are_kept_without_secrets() -> None:
+    _, log = told_after((1, '{"step": 1, "loss": 2.0, "canary": 1.0}'), (2, '{"step": 2, "loss": 1.0, "canary": 2.0}'))
+
+    assert log.curve.to_dict() == {
+        "step": [1, 2],
+        "at": [1795168801.0, 1795168802.0],
+        "metrics": {"loss": [2.0, 1.0], "***": [1.0, 2.0]},
+    }
