@@ -365,10 +365,8 @@ def in_pieces(secret: Manifest) -> list[Manifest]:
     if len(archive) > _MAX_IN_SECRETS:
         kept = {key: value for key, value in secret["stringData"].items() if key != unpack_code.ARCHIVE}
         return [{**secret, "stringData": kept}]
-    name, first, *rest = (
-        secret["metadata"]["name"],
-        *(archive[at : at + _PIECE] for at in range(0, len(archive), _PIECE)),
-    )
+    first, *rest = (archive[at : at + _PIECE] for at in range(0, len(archive), _PIECE))
+    name = secret["metadata"]["name"]
     pieces = [
         {
             **secret,
