@@ -77,20 +77,25 @@ def _have_quota(cluster: Cluster, namespace: str) -> None:
     after five minutes: so the quota is recreated until it is counted.
     """
     metadata = {"name": "hardened", "namespace": namespace}
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": {"hard": QUOTA}}
     for _ in range(12):
-        cluster.kubectl.apply(
-            {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": {"hard": QUOTA}}
-        )
+        cluster.kubectl.apply(quota)
         with contextlib.suppress(ClusterFailed):
-            wait_until(f"the quota of {namespace}", lambda: _is_counted(cluster, namespace), timeout=8)
+            until_counted(cluster.kubectl, quota, timeout=8)
             return
         cluster.kubectl("delete", "resourcequota", "hardened", "--namespace", namespace)
     raise ClusterFailed(f"the quota of {namespace} was never counted")
 
 
-def _is_counted(cluster: Cluster, namespace: str) -> bool:
-    status = cluster.kubectl.get("resourcequota", "hardened", namespace=namespace).get("status", {})
-    return set(status.get("used", ())) == set(QUOTA)
+def until_counted(kubectl: Kubectl, quota: Mapping[str, Any], *, timeout: float = 60) -> None:
+    """Wait until the cluster counts everything in a quota that was created: it limits nothing before."""
+    name, namespace = quota["metadata"]["name"], quota["metadata"]["namespace"]
+
+    def is_counted() -> bool:
+        status = kubectl.get("resourcequota", name, namespace=namespace).get("status", {})
+        return set(status.get("used", ())) == set(quota["spec"]["hard"])
+
+    wait_until(f"the quota {name} of {namespace}", is_counted, timeout=timeout)
 
 
 def service_account(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from cluster.tenants import until_counted
 from kubernetes_backend.world import JOB, World
 from ptjob_provider.core import kinds
 from ptjob_provider.core.spec import TrainingJob
@@ -78,10 +79,12 @@ class Failure:
         return kinds.named(self.job.get("kind", "PyTorchJob"))
 
     def prepare(self, kubectl: Kubectl, namespace: str) -> None:
-        """Create the objects that the job needs in a namespace."""
+        """Create the objects that the job needs in a namespace, and wait until its quota limits the namespace."""
         before = [{**one, "metadata": {"namespace": namespace, **one["metadata"]}} for one in self.before]
         if before:
             kubectl.apply(*before)
+        for quota in (one for one in before if one["kind"] == "ResourceQuota"):
+            until_counted(kubectl, quota)
         if self.ready:
             self.ready(kubectl, namespace)
 

@@ -12,7 +12,8 @@ import pytest
 from cluster.fixtures import import_or_skip
 from cluster.images import INIT_IMAGE
 from cluster.layout import NODE
-from cluster.shell import until, wait_until
+from cluster.shell import until
+from cluster.tenants import until_counted
 from cluster_world import PATIENCE, config_of
 from fakes import ListSink, MemoryStore
 from kubernetes_backend.finished import (
@@ -120,11 +121,7 @@ def fill_quota(cluster: Cluster, namespace: str) -> None:
     metadata = {"name": "full", "namespace": namespace}
     quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": {"hard": {"pods": "0"}}}
     cluster.kubectl.apply(quota)
-
-    def counted() -> object:
-        return cluster.kubectl.get("resourcequota", "full", namespace=namespace).get("status", {}).get("used")
-
-    wait_until("the quota to be counted", counted, timeout=PATIENCE)
+    until_counted(cluster.kubectl, quota, timeout=PATIENCE)
 
 
 async def look_while_quota_is_freed(cluster: Cluster, finished: Manifest) -> OutputReport:
