@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from api_server_stand_in import SILENT, StandInApiServer, stand_in_api_server
+from api_server_stand_in import RESET, SILENT, StandInApiServer, stand_in_api_server
 from ptjob_provider.core.errors import ClusterError, ClusterUnavailable
 from ptjob_provider.core.inspector import FileOptions
 from ptjob_provider.core.kubernetes import claim_files, helper_pods
@@ -101,6 +101,16 @@ async def test_a_pod_that_waits_long_reports_each_reason_once(monkeypatch: pytes
         "(ContainerCreating)",
         "(ErrImagePull: no such host)",
     ]
+
+
+async def test_a_pod_whose_creation_was_not_answered_is_used() -> None:
+    """The name is random: a pod that has it at the second request is that of the first."""
+    taken = {"kind": "Status", "code": 409, "reason": "AlreadyExists", "message": "already exists"}
+    script = [(200, {}), RESET, (409, taken), (200, pod("Running")), (200, {})]
+    async with stand_in_api_server(*script) as server:
+        await enter(server.config(), timeout=3600)
+
+    assert [line.split()[0] for line in server.requests] == ["GET", "POST", "POST", "GET", "DELETE"]
 
 
 async def test_a_claim_that_is_not_mounted_in_time_is_told_with_the_pods_events() -> None:

@@ -7,7 +7,7 @@ import time
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
-from ptjob_provider.core.errors import ClusterError, JobNotFound, NotThere, PTJobError
+from ptjob_provider.core.errors import ClusterError, JobAlreadyExists, JobNotFound, NotThere, PTJobError
 from ptjob_provider.core.history.pods import read_pod, wait_of
 from ptjob_provider.core.kubernetes.client import paths
 from ptjob_provider.core.kubernetes.informer.scope import by_name
@@ -66,7 +66,8 @@ async def running(
     """
     namespace, name = manifest["metadata"]["namespace"], manifest["metadata"]["name"]
     try:
-        await client.post(paths.pods(namespace), manifest)
+        with suppress(JobAlreadyExists):  # an earlier try of this request has created it: the name is random
+            await client.post(paths.pods(namespace), manifest)
         await _until(client, namespace, name, is_usable, seconds=seconds, obstacle=obstacle, tell=tell)
         yield
     finally:
