@@ -37,8 +37,8 @@ from ptjob_provider.core.run.snapshot import look
 from ptjob_provider.core.spec import JOB_FIELDS, CodeSource, TrainingJob
 from ptjob_provider.core.spec.limits import LIMITS, given_limits
 from ptjob_provider.core.spec.on_finish import OnFinishAction
-from ptjob_provider.core.spec.parsers import boolean, seconds, text
-from ptjob_provider.core.training_progress import LinePattern
+from ptjob_provider.core.spec.parsers import boolean, seconds
+from ptjob_provider.core.training_progress import line_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
@@ -96,8 +96,8 @@ def train(
         exact_name: use `name` without the hash that distinguishes jobs.
         submit: only submit the job, and return a handle for it.
         **options: fields of `PyTorchJobOperator` for the job (`workers`, `image`, `model` …), its `on_finish_action`,
-            `keep_running_pods`, `start_timeout`, `queue_timeout` and `crash_loop_limit`, and those of `ptjob run`:
-            `timeout`, `leave_stuck`, `delete_on_interrupt`, `progress`, `no_progress`. Durations are seconds or
+            `keep_running_pods`, `start_timeout`, `queue_timeout`, `crash_loop_limit` and `progress`, and those of
+            `ptjob run`: `timeout`, `leave_stuck`, `delete_on_interrupt`, `no_progress`. Durations are seconds or
             timedeltas. The default of `name` is the function's name.
 
     Raises:
@@ -192,7 +192,7 @@ def _ending(options: dict[str, Any]) -> Ending:
     if given.get("timeout") is not None:
         given["timeout"] = timedelta(seconds=seconds("timeout", given["timeout"]))
     if given.get("progress") is not None:
-        given["progress"] = LinePattern(text("progress", given["progress"]))
+        given["progress"] = line_pattern("progress", given["progress"])
     for name in _SWITCHES & given.keys():
         given[name] = boolean(name, given[name])
     given["on_finish_action"] = OnFinishAction.parse(given.get("on_finish_action") or OnFinishAction.KEEP_JOB)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from airflow.sdk import BaseOperator
 
     from ptjob_provider.core.spec.parsers import Reader
+    from ptjob_provider.core.training_progress import LinePattern
 
 
 def switch(field: str, value: Any) -> bool:
@@ -32,12 +33,20 @@ def switch(field: str, value: Any) -> bool:
     return value
 
 
+def pattern(field: str, value: Any) -> LinePattern:
+    """Parse a pattern of lines with progress; most DAG files have none, and need not load its module."""
+    from ptjob_provider.core.training_progress import line_pattern  # noqa: PLC0415
+
+    return line_pattern(field, value)
+
+
 READERS: Mapping[str, Reader[Any]] = {
     **dict.fromkeys(("kubernetes_conn_id", "config_file", "cluster_context", "data_version", "git_revision"), text),
     **dict.fromkeys(("job_name", "namespace"), text),
     **dict.fromkeys(("deferrable", "wait_for_completion", "exact_name", "keep_running_pods"), switch),
     **LIMITS,
     "in_cluster": boolean,
+    "progress": pattern,
     "on_finish_action": word(*OnFinishAction),
 }
 """Parsers of arguments that are not fields of the job, also of the sensor; None is allowed for each."""

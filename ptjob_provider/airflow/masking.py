@@ -11,7 +11,7 @@ from ptjob_provider.core.spec.code import is_credential
 if TYPE_CHECKING:
     from ptjob_provider.core.spec import TrainingJob
 
-_FREE_TEXTS = {"summary", "log_tail", "message", "detail", "waiting"}
+_FREE_TEXTS = {"summary", "log_tail", "message", "detail", "waiting", "waits", "advice"}
 
 
 def mask_credentials(job: TrainingJob) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn
 from airflow.sdk import BaseOperator
 
 from ptjob_provider.airflow import config
-from ptjob_provider.airflow.arguments import check_arguments, check_fields, is_checked_later
+from ptjob_provider.airflow.arguments import check_arguments, check_fields, is_checked_later, pattern
 from ptjob_provider.airflow.compat import TaskDeferralError, conf
 from ptjob_provider.airflow.connection import DEFAULT_CONN_ID, ConnectionArgs
 from ptjob_provider.airflow.lineage import TellsLineage, is_wanted, model_extra, publish, revision_of
@@ -214,6 +214,9 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
             start. None: 1200.
         queue_timeout: seconds (or a timedelta) to wait in a queue or for a node. None: no limit.
         crash_loop_limit: consecutive restarts after which the job is stopped. None: 5.
+        progress: regular expression (RE2) for lines of rank 0 that say how far the training is, with groups named
+            `step`, `total`, `epoch`, `epochs` or as a metric. None: the forms of common frameworks, see
+            docs/reference/progress.md.
         retry_on: failures to retry although they are among those few: causes (`core.diagnosis.Cause`) and types of the
             exceptions that end the program, as texts or classes. None: none.
         never_retry_on: failures not to retry, in the same form; wins over `retry_on`. None: none.
@@ -301,6 +304,7 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
         start_timeout: float | None = None,
         queue_timeout: float | None = None,
         crash_loop_limit: int | None = None,
+        progress: str | None = None,
         retry_on: Sequence[str | type[BaseException]] | None = None,
         never_retry_on: Sequence[str | type[BaseException]] | None = None,
         ledger: DataLedger | None = None,
@@ -324,6 +328,7 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
         self.data_version = data_version
         self.git_revision = git_revision
         self.keep_running_pods = keep_running_pods
+        self.progress = progress
         with self.errors_as_given():
             self.limits = given_limits({name: self.given(name, given[name]) for name in LIMITS})
         self._retry_rules = (retry_on, never_retry_on)
@@ -356,6 +361,8 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
 
     def execute(self, context: Any) -> dict[str, Any]:
         """Submit or adopt the job, and wait for it here or in the triggerer."""
+        from ptjob_provider.airflow.outcome import push_progress
+
         with self._reporting_failure(context) as report:
             connection = ConnectionArgs.of(self).resolve()
             execution = self._execution(context, connection)
@@ -370,15 +377,17 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
                 execution.leave(submission)
                 execution.deliver()
                 return {"job": submission.ref.to_dict(), "attempt": submission.attempt}
+            execution.tell_begun(submission)
             if self.deferrable and execution.needs_waiting(submission):
                 self._defer(submission, execution.deadline, connection.args)
             outcome = execution.wait(submission)
             report.result = outcome.result
+            push_progress(context["ti"], submission, outcome, self.log)
             return self._tell(execution, execution.finish(submission, outcome), context)
 
     def execute_complete(self, context: Any, event: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Take the trigger's event, add the log lines that the trigger has not confirmed, and finish."""
-        from ptjob_provider.airflow.outcome import JobEvent
+        from ptjob_provider.airflow.outcome import JobEvent, push_progress
 
         with self._reporting_failure(context) as report:
             execution = self._execution(context, ConnectionArgs.of(self).resolve())
@@ -390,6 +399,7 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
                 execution.add_rest_of_log(fired)
                 outcome = fired.required_outcome()
             report.result = outcome.result
+            push_progress(context["ti"], fired.submission, outcome, self.log)
             return self._tell(execution, execution.finish(fired.submission, outcome), context)
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Any) -> Any:
@@ -457,6 +467,7 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
             keep_running_pods=self.keep_running_pods,
             leave_running=self._leave_running,
             retrying=self._retrying(),
+            pattern=None if self.progress is None else pattern("progress", self.progress),
         )
 
     def _retrying(self) -> Retrying:
@@ -504,6 +515,7 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
             deadline=deadline.isoformat() if deadline else None,
             limits=self.limits,
             keep_running_pods=self.keep_running_pods,
+            progress=self.progress,
             deferred_at=datetime.now(UTC).isoformat(),
         )
         self.defer(trigger=trigger, method_name="execute_complete")

@@ -15,6 +15,7 @@ from ptjob_provider.airflow.compat import (
     TaskDeferralError,
 )
 from ptjob_provider.airflow.masking import masked, with_texts_masked
+from ptjob_provider.airflow.task_log.progress_store import PROGRESS, xcom_value
 from ptjob_provider.core.diagnosis import Cause
 from ptjob_provider.core.errors import JobFailed, PTJobError
 from ptjob_provider.core.logs import LogCursor
@@ -170,7 +171,7 @@ def failure_reported(context: Any, log: Any) -> Iterator[FailureReport]:
         xcoms: dict[str, Any] = {DIAGNOSIS: {**_error_fields(error), "attempt": report.attempt}}
         if report.result:
             xcoms[USAGE] = usage_of(report.result)
-        _push(context["ti"], xcoms, log)
+        push(context["ti"], xcoms, log)
         raise
 
 
@@ -184,7 +185,13 @@ def push_result(ti: Any, result: Mapping[str, Any], log: Any) -> None:
     pushed = dict(list(metrics.items())[:MOST_METRICS])
     if len(pushed) < len(metrics):
         log.info("%d of %d scalars are XComs of their own; return_value has all", len(pushed), len(metrics))
-    _push(ti, {**{key: uri for key, uri in uris.items() if uri}, USAGE: usage_of(result), **pushed}, log)
+    push(ti, {**{key: uri for key, uri in uris.items() if uri}, USAGE: usage_of(result), **pushed}, log)
+
+
+def push_progress(ti: Any, submission: Submission, outcome: JobOutcome, log: Any) -> None:
+    """Push the last `PROGRESS` of a job that has ended, well or not; nothing if its follower has not kept it."""
+    if outcome.progress:
+        push(ti, {PROGRESS: xcom_value(submission.ref.uid, outcome.cursor, outcome.progress)}, log)
 
 
 def metric_key(tag: str) -> str:
@@ -222,7 +229,7 @@ def _cause(error: BaseException) -> str:
     return next((cause for kind, cause in _CAUSES if isinstance(error, kind)), "unexpected")
 
 
-def _push(ti: Any, xcoms: Mapping[str, Any], log: Any) -> None:
+def push(ti: Any, xcoms: Mapping[str, Any], log: Any) -> None:
     """Push XComs; a refusal by Airflow does not change how the try ends."""
     try:
         for key, value in xcoms.items():

@@ -22,6 +22,7 @@ from ptjob_provider.airflow.outcome import (
     SensedReplacement,
     failure_reported,
     log_success,
+    push_progress,
     push_result,
 )
 from ptjob_provider.airflow.supervisor import tries_before_clear
@@ -38,6 +39,7 @@ from ptjob_provider.core.run.lookup import find_job
 from ptjob_provider.core.run.outcome import deadline_after, raise_for
 from ptjob_provider.core.run.snapshot import look
 from ptjob_provider.core.run.submit import Submission
+from ptjob_provider.core.run.training_state import TrainingState
 from ptjob_provider.core.spec import kind_name
 from ptjob_provider.core.status import later
 
@@ -124,6 +126,7 @@ class PyTorchJobSensor(BaseSensorOperator):
             if kinds.read_status(job).phase.is_terminal:
                 outcome = asyncio.run(self._read(connection, submission))
                 report.attempt, report.result = submission.attempt, outcome.result
+                push_progress(context["ti"], submission, outcome, self.log)
                 self._save_job(context, submission.ref, reported_by=context["ti"].try_number)
                 result = self._finish(connection, submission, outcome)
                 push_result(context["ti"], result, self.log)
@@ -140,6 +143,8 @@ class PyTorchJobSensor(BaseSensorOperator):
             report.result = fired.outcome.result if fired.outcome else None
             connection = self._connection()
             asyncio.run(add_rest_of_log(connection.backend, fired, task_instance=context["ti"], logger=self.log))
+            if fired.outcome:
+                push_progress(context["ti"], fired.submission, fired.outcome, self.log)
             self._save_job(context, fired.submission.ref, reported_by=context["ti"].try_number)
             result = self._finish(connection, fired.submission, fired.required_outcome())
             push_result(context["ti"], result, self.log)
@@ -218,6 +223,7 @@ class PyTorchJobSensor(BaseSensorOperator):
             hands_off=True,
             api_error_timeout=connection.api_error_timeout,
             mask=masked,
+            state=TrainingState(),
         )
         sink.flush()
         return outcome

@@ -21,7 +21,7 @@ from ptjob_provider.core.run.attempts import AttemptRecord, is_delivered
 from ptjob_provider.core.run.recall import recall
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from ptjob_provider.core.backend import Backend
     from ptjob_provider.core.identity import Owner
@@ -51,24 +51,29 @@ async def state_from_worker(ti: Any) -> str | None:
     The request runs in a thread, where a timeout does not cancel it: cancelling a request over the supervisor's socket
     would give the next request the wrong response (observed on 3.3.2).
     """
+    try:
+        async with asyncio.timeout(WORKER_PATIENCE):
+            return _state(await _from_thread(lambda: compat.comms().send(_state_request(ti))), ti)
+    except TimeoutError:
+        return None
+
+
+async def _from_thread(send: Callable[[], Any]) -> Any:
+    """Return the response to a worker's request, or the error that it ended with."""
     loop = asyncio.get_running_loop()
     response: asyncio.Future[Any] = loop.create_future()
 
-    def send() -> None:
+    def run() -> None:
         try:
             with _supervisor_lock:
-                result: Any = compat.comms().send(_state_request(ti))
+                result = send()
         except Exception as error:  # noqa: BLE001 - any failure counts as no response
             result = error
         with contextlib.suppress(RuntimeError):  # the loop may be closed by then
             loop.call_soon_threadsafe(_set_result, response, result)
 
-    threading.Thread(target=send, name="ptjob-ask-state", daemon=True).start()
-    try:
-        async with asyncio.timeout(WORKER_PATIENCE):
-            return _state(await response, ti)
-    except TimeoutError:
-        return None
+    threading.Thread(target=run, name="ptjob-ask-airflow", daemon=True).start()
+    return await response
 
 
 async def state_from_trigger(ti: Any) -> str | None:
@@ -107,6 +112,23 @@ async def set_xcom(ti: Any, key: str, value: dict[str, Any]) -> None:
     )
     async with asyncio.timeout(TRIGGER_PATIENCE):
         await _send(message)
+
+
+async def push_xcom(ti: Any, key: str, value: dict[str, Any]) -> None:
+    """Write an XCom of the task beside a worker's wait, unless an earlier request has no response yet.
+
+    Raises:
+        TimeoutError: Airflow did not respond in time; the XCom may be stored all the same.
+    """
+    if not _supervisor_lock.locked():
+        async with asyncio.timeout(TRIGGER_PATIENCE):
+            await _from_thread(lambda: ti.xcom_push(key=key, value=value))
+
+
+def settle() -> None:
+    """Wait a moment for the response to `push_xcom`: the next request might get it (Airflow 3.1)."""
+    if _supervisor_lock.acquire(timeout=TRIGGER_PATIENCE):
+        _supervisor_lock.release()
 
 
 async def get_xcom(ti: Any, key: str) -> dict[str, Any] | None:

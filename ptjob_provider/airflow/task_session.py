@@ -27,9 +27,10 @@ from ptjob_provider.airflow.compat import (
 from ptjob_provider.airflow.config import load_installation
 from ptjob_provider.airflow.links import JOB_NAME, JOB_NAMESPACE, JOB_UID, TENSORBOARD_URL
 from ptjob_provider.airflow.masking import masked
-from ptjob_provider.airflow.outcome import TaskStopped
+from ptjob_provider.airflow.outcome import TaskStopped, push
 from ptjob_provider.airflow.supervisor import TaskStateAttemptStore, tries_before_clear
 from ptjob_provider.airflow.task_log import TaskLog, add_rest_of_log
+from ptjob_provider.airflow.task_log.progress_store import PROGRESS, TaskProgress, progress_stores
 from ptjob_provider.airflow.waiting import StopRequested
 from ptjob_provider.core import kinds
 from ptjob_provider.core.diagnosis import Limits, Retrying
@@ -47,8 +48,10 @@ from ptjob_provider.core.run.cleanup import (
 from ptjob_provider.core.run.follow import FollowOptions
 from ptjob_provider.core.run.orphans import WAITING_STATES, LeaveRunning, marked
 from ptjob_provider.core.run.outcome import JobOutcome, deadline_after
+from ptjob_provider.core.run.progress import JobProgress
 from ptjob_provider.core.run.session import Session
 from ptjob_provider.core.run.submit import Submission, SubmitOptions, conclude_attempt, deliver_attempt
+from ptjob_provider.core.run.training_state import TrainingState
 from ptjob_provider.core.spec.on_finish import OnFinishAction
 from ptjob_provider.core.status import JobPhase
 
@@ -60,6 +63,7 @@ if TYPE_CHECKING:
     from ptjob_provider.airflow.waiting import StoppableLoop
     from ptjob_provider.core.backend import Backend
     from ptjob_provider.core.spec import Installation, TrainingJob
+    from ptjob_provider.core.training_progress import LinePattern
 
 
 class Fate(StrEnum):
@@ -151,6 +155,7 @@ class JobExecution:
         limits, keep_running_pods: see `follow`.
         leave_running: the part of the job that keeps running when no task waits for it. None: nothing.
         retrying: the retry rules of the task's author.
+        pattern: the author's pattern of lines that say how far the training is; None: those that are built in.
 
     Raises:
         InvalidSpec: `on_finish_action` is unknown.
@@ -170,6 +175,7 @@ class JobExecution:
         keep_running_pods: bool = False,
         leave_running: LeaveRunning | None = None,
         retrying: Retrying | None = None,
+        pattern: LinePattern | None = None,
     ) -> None:
         self._leave_running = leave_running
         self._retrying = retrying or Retrying()
@@ -183,6 +189,7 @@ class JobExecution:
         self._ref: JobRef | None = None
         self._submission: Submission | None = None
         self._sink = TaskLog(log)
+        self._state = TrainingState(pattern)
         self._session = Session(
             backend=backend,
             owner=owner_of(instance, self._ti),
@@ -194,7 +201,11 @@ class JobExecution:
             warn=partial(log.warning, "%s"),
             on_known=self._known,
             how_to_follow=FollowOptions(
-                deadline=self.deadline, limits=limits or Limits(), keep_running_pods=keep_running_pods, mask=masked
+                deadline=self.deadline,
+                limits=limits or Limits(),
+                keep_running_pods=keep_running_pods,
+                mask=masked,
+                state=self._state,
             ),
         )
 
@@ -232,6 +243,11 @@ class JobExecution:
         if stays:
             self._log.warning("%s", stays)
 
+    def tell_begun(self, submission: Submission) -> None:
+        """Push the progress of a job that has just been submitted or adopted: how earlier attempts have ended."""
+        self._state.known, self._state.earlier = JobProgress(submission=submission, mask=masked), submission.earlier
+        push(self._ti, {PROGRESS: self._state.to_dict()}, self._log)
+
     def needs_waiting(self, submission: Submission) -> bool:
         """Return whether the job has not ended; called right before a deferral.
 
@@ -251,9 +267,19 @@ class JobExecution:
         """Follow the job in this process, and write rank 0's lines to the task's log."""
         try:
             with self.deciding_on_error(), alarm_put_off(_TIMEOUT_GRACE):
-                return self._waiting.run(self._session.follow(submission))
+                return self._waiting.run(self._follow(submission))
         finally:
             self._sink.flush()
+            supervisor.settle()
+
+    async def _follow(self, submission: Submission) -> JobOutcome:
+        store = progress_stores.get()
+        task = TaskProgress(self._ti, submission.ref.uid, sink=self._sink, state=self._state)
+        store.add(task)
+        try:
+            return await self._session.follow(submission)
+        finally:
+            store.drop(task)
 
     def finish(self, submission: Submission, outcome: JobOutcome) -> dict[str, Any]:
         """Return the result of a job that succeeded, and delete or keep the job as `on_finish_action` says.

@@ -22,6 +22,8 @@ from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.run.cleanup import delete_if_unfinished
 from ptjob_provider.core.run.follow import follow
 from ptjob_provider.core.run.submit import Submission
+from ptjob_provider.core.run.training_state import TrainingState
+from ptjob_provider.core.training_progress import LinePattern
 from ptjob_provider.core.versions import known_fields
 
 if TYPE_CHECKING:
@@ -55,6 +57,7 @@ class PyTorchJobTrigger(BaseTrigger):
         limits: fields of `diagnosis.Limits`.
         keep_running_pods: leave replicas running after the job's end.
         hands_off: follow the job without changing it, because it has another owner.
+        progress: pattern of lines that say how far the training is; None: those that are built in.
         deferred_at: RFC 3339; time of the deferral. None: unknown.
         _of_newer: arguments of a newer version that deferred the task; ignored.
     """
@@ -71,6 +74,7 @@ class PyTorchJobTrigger(BaseTrigger):
         limits: dict[str, Any] | None = None,
         keep_running_pods: bool = False,
         hands_off: bool = False,
+        progress: str | None = None,
         deferred_at: str | None = None,
         **_of_newer: Any,
     ) -> None:
@@ -84,6 +88,7 @@ class PyTorchJobTrigger(BaseTrigger):
         self.limits = limits or {}
         self.keep_running_pods = keep_running_pods
         self.hands_off = hands_off
+        self.progress = progress
         self.deferred_at = deferred_at
         self._fired = False
         self._was_killed = False
@@ -91,7 +96,7 @@ class PyTorchJobTrigger(BaseTrigger):
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the import path and the arguments that create the same trigger in another triggerer."""
-        names = ("submission", "deadline", "limits", "keep_running_pods", "hands_off", "deferred_at")
+        names = ("submission", "deadline", "limits", "keep_running_pods", "hands_off", "progress", "deferred_at")
         fields = {name: getattr(self, name) for name in names}
         return f"{__name__}.{type(self).__name__}", {**fields, **ConnectionArgs.of(self).to_dict()}
 
@@ -153,7 +158,8 @@ class PyTorchJobTrigger(BaseTrigger):
 
     async def _follow(self, submission: Submission) -> JobOutcome:
         connection = await ConnectionArgs.of(self).async_resolve()
-        self._task_log = ContinuedLog(self.task_instance, submission.ref.uid, logger=self.log)
+        state = TrainingState(None if self.progress is None else LinePattern(self.progress))
+        self._task_log = ContinuedLog(self.task_instance, submission.ref.uid, logger=self.log, state=state)
         try:
             return await follow(
                 connection.backend,
@@ -165,6 +171,7 @@ class PyTorchJobTrigger(BaseTrigger):
                 keep_running_pods=self.keep_running_pods,
                 hands_off=self.hands_off,
                 mask=masked,
+                state=state,
                 api_error_timeout=connection.api_error_timeout,
             )
         finally:

@@ -356,7 +356,7 @@ class LinePattern:
     RE2 matches in a time that grows with the line's length only, whatever the pattern: Python's own `re` needs hours
     for `(a+)+$` on a line of 40 characters, and holds the interpreter's lock meanwhile.
 
-    Args:
+    Attributes:
         text: the pattern; its groups are named step, total, epoch, epochs, or as a metric.
 
     Raises:
@@ -366,6 +366,7 @@ class LinePattern:
     def __init__(self, text: str) -> None:
         import re2  # noqa: PLC0415 - only whoever has a pattern of his own loads it
 
+        self.text = text
         if len(text) > MAX_PATTERN:
             raise InvalidSpec.at("progress", f"{len(text)} characters; allowed: {MAX_PATTERN}")
         options = re2.Options()
@@ -390,6 +391,13 @@ class LinePattern:
             return None
         whole: dict[str, Any] = {name: int(values.pop(name)) for name in ("step", "total", "epochs") if name in values}
         return Reading(source="progress=", epoch=values.pop("epoch", None), metrics=values, **whole)
+
+
+def line_pattern(field: str, value: Any) -> LinePattern:
+    """Parse a pattern of the user."""
+    if not isinstance(value, str):
+        raise InvalidSpec.of(field, value, "allowed: a regular expression of RE2 as a text")
+    return LinePattern(value)
 
 
 _BELIEVED_AFTER = 3

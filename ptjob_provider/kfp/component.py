@@ -408,6 +408,7 @@ def pytorchjob_op(
     start_timeout: Seconds | None = None,
     queue_timeout: Seconds | None = None,
     crash_loop_limit: Number | None = None,
+    progress: Text | None = None,
     step_image: Text | None = None,
 ) -> dsl.PipelineTask:
     """Add a step that submits a training job, shows rank 0's log, and succeeds if the job does and has its outputs.
@@ -535,6 +536,8 @@ def pytorchjob_op(
         start_timeout: seconds for images, volumes and init containers; None: 1200.
         queue_timeout: seconds to wait in a queue or for a node; None: no limit.
         crash_loop_limit: consecutive restarts after which the job is stopped; None: 5.
+        progress: regular expression (RE2) for lines of rank 0 that say how far the training is, with groups named
+            `step`, `total`, `epoch`, `epochs` or as a metric. None: the forms of common frameworks.
         step_image: image of the step itself. None: STEP_IMAGE.
 
     Raises:

@@ -86,6 +86,7 @@ def pytorchjob(  # noqa: D417 - kfp takes the outputs' descriptions from Returns
     start_timeout: Optional[str] = None,
     queue_timeout: Optional[str] = None,
     crash_loop_limit: Optional[str] = None,
+    progress: Optional[str] = None,
 ) -> NamedTuple(
     "Outputs",
     [
@@ -203,6 +204,7 @@ def pytorchjob(  # noqa: D417 - kfp takes the outputs' descriptions from Returns
         start_timeout: Maximum seconds for images, volumes and init containers. Default 1200.
         queue_timeout: Maximum seconds in a queue. Default no limit.
         crash_loop_limit: Maximum restarts in a row. Default 5.
+        progress: Pattern (RE2) of lines that say how far the training is. Default the forms of common frameworks.
 
     Returns:
         trained_model: The model.

@@ -17,6 +17,7 @@ from ptjob_provider.core.spec import JOB_FIELDS, TrainingJob
 from ptjob_provider.core.spec.limits import given_limits
 from ptjob_provider.core.spec.on_finish import OnFinishAction
 from ptjob_provider.core.spec.parsers import boolean, is_unset, seconds
+from ptjob_provider.core.training_progress import line_pattern
 from ptjob_provider.core.wire import literal
 from ptjob_provider.kfp.artifacts import ModelArtifact
 from ptjob_provider.kfp.claim_paths import OWN_CLAIM
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ptjob_provider.core.identity import Manifest
+    from ptjob_provider.core.training_progress import LinePattern
 
 _POD = {"tolerations": "tolerations", "node_selector": "nodeSelector", "affinity": "affinity"}
 _CONTAINER = ("env", "resources")
@@ -78,6 +80,7 @@ class Request:
         keep_running_pods: keep the replicas that the training operator leaves running after the job's end.
         on_finish_action: what to do with the job's object.
         model_artifact: how to pass on the model.
+        progress: pattern of lines that say how far the training is; None: those that are built in.
         settings: the step's settings as a pod template for the job; None if there are none.
     """
 
@@ -89,6 +92,7 @@ class Request:
     keep_running_pods: bool
     on_finish_action: OnFinishAction
     model_artifact: ModelArtifact
+    progress: LinePattern | None
     settings: Mapping[str, Any] | None
 
     @classmethod
@@ -132,6 +136,7 @@ def step_options(values: Mapping[str, Any]) -> dict[str, Any]:
         "keep_running_pods": _switch("keep_running_pods", values),
         "on_finish_action": OnFinishAction.parse(values.get("on_finish_action") or OnFinishAction.KEEP_JOB),
         "model_artifact": ModelArtifact.parse(values.get("model_artifact") or ModelArtifact.REFERENCE),
+        "progress": None if is_unset(values.get("progress")) else line_pattern("progress", values["progress"]),
     }
 
 

@@ -38,6 +38,7 @@ from ptjob_provider.core.run.outcome import Outcome, deadline_after
 from ptjob_provider.core.run.recall import REPORTED, AttemptResult, RecalledAttempts, recall
 from ptjob_provider.core.run.session import Session
 from ptjob_provider.core.run.submit import SubmitOptions
+from ptjob_provider.core.run.training_state import TrainingState
 from ptjob_provider.core.spec import CodeSource
 from ptjob_provider.kfp.artifacts import Artifacts, ModelArtifact
 from ptjob_provider.kfp.claim_paths import must_enter_own_claim
@@ -197,6 +198,7 @@ class Training:
                 keep_running_pods=request.keep_running_pods,
                 curves=True,
                 mask=self.log.mask,
+                state=TrainingState(request.progress),
             ),
         )
         return session

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from airflow_adapter.stand_ins import ListLogger, StandInSupervisor, StandInTaskInstance
 from airflow_adapter.stand_ins import log_line as line
 from ptjob_provider.airflow.task_log.continued import ContinuedLog
-from ptjob_provider.airflow.task_log.cursor_store import CursorStore
+from ptjob_provider.airflow.task_log.progress_store import ProgressStore
 from ptjob_provider.airflow.task_log.rate_limiter import RateLimiter
+from ptjob_provider.core.run.training_state import TrainingState
 
 if TYPE_CHECKING:
     from airflow_adapter.stand_ins import FakeComms
@@ -38,7 +39,7 @@ class Turn:
 class Triggerer:
     """A triggerer: what its process remembers, and its part of the log."""
 
-    store: CursorStore = field(default_factory=lambda: CursorStore(RateLimiter(1e6, StandInSupervisor().unread)))
+    store: ProgressStore = field(default_factory=lambda: ProgressStore(RateLimiter(1e6, StandInSupervisor().unread)))
     part: ListLogger = field(default_factory=ListLogger)
 
 
@@ -59,7 +60,7 @@ async def take(turn: Turn, triggerers: list[Triggerer], ended: list[Triggerer]) 
     """Run the trigger in this triggerer, whose part of the log Airflow begins anew."""
     triggerer = triggerers[turn.triggerer]
     triggerer.part = ListLogger()
-    log = ContinuedLog(StandInTaskInstance(), "u-1", logger=triggerer.part)
+    log = ContinuedLog(StandInTaskInstance(), "u-1", logger=triggerer.part, state=TrainingState())
     log._store = triggerer.store
     cursor = await log.begin()
     first = cursor.ordinal + 1 if cursor else 1
@@ -67,7 +68,7 @@ async def take(turn: Turn, triggerers: list[Triggerer], ended: list[Triggerer]) 
         log.sink.line(line(number))
         await log.sink.written()
         if number == first + turn.stored:
-            await triggerer.store.save(log, log.cursor)
+            await triggerer.store.save(log)
     log.end()
     if turn.end == STOPPED:
         await log.leave()
@@ -106,17 +107,19 @@ def test_no_line_is_missing_and_one_says_since_when_lines_may_be_repeated_howeve
 
 async def test_another_task_that_follows_the_same_job_has_a_log_of_its_own(comms: FakeComms) -> None:
     """A sensor follows the operator's job in the same triggerer, and resumes where the sensor's own log stopped."""
-    comms.xcoms["ptjob_log_cursor"] = {"uid": "u-1", "cursor": line(5).cursor.to_dict()}
-    first = await ContinuedLog(StandInTaskInstance(), "u-1", logger=ListLogger()).begin()
-    comms.xcoms["ptjob_log_cursor"] = {"uid": "u-1", "cursor": line(2).cursor.to_dict()}
+    comms.xcoms["progress"] = {"uid": "u-1", "cursor": line(5).cursor.to_dict()}
+    first = await ContinuedLog(StandInTaskInstance(), "u-1", logger=ListLogger(), state=TrainingState()).begin()
+    comms.xcoms["progress"] = {"uid": "u-1", "cursor": line(2).cursor.to_dict()}
 
-    sensors = await ContinuedLog(StandInTaskInstance(id="the sensor's"), "u-1", logger=ListLogger()).begin()
+    sensors = await ContinuedLog(
+        StandInTaskInstance(id="the sensor's"), "u-1", logger=ListLogger(), state=TrainingState()
+    ).begin()
 
     assert (first, sensors) == (line(5).cursor, line(2).cursor)
 
 
 async def test_a_log_whose_event_was_fired_is_forgotten(comms: FakeComms) -> None:
-    log = ContinuedLog(StandInTaskInstance(), "u-1", logger=ListLogger())
+    log = ContinuedLog(StandInTaskInstance(), "u-1", logger=ListLogger(), state=TrainingState())
     await log.begin()
     remembered = len(log._store.began)
 

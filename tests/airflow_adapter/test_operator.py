@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 OWN = {
     *("kubernetes_conn_id", "in_cluster", "config_file", "cluster_context"),
     *("deferrable", "wait_for_completion", "exact_name", "on_finish_action", "keep_running_pods"),
-    *("start_timeout", "queue_timeout", "crash_loop_limit", "retry_on", "never_retry_on"),
+    *("start_timeout", "queue_timeout", "crash_loop_limit", "progress", "retry_on", "never_retry_on"),
     *("ledger", "data_version", "git_revision"),
 }
 PARAMETERS = set(inspect.signature(PyTorchJobOperator.__init__).parameters) - {"self", "kwargs"}

@@ -11,7 +11,7 @@ from airflow_adapter.stand_ins import log_line as line
 from fakes import ScriptedBackend
 from ptjob_provider.airflow.outcome import JobEvent
 from ptjob_provider.airflow.task_log import add_rest_of_log
-from ptjob_provider.airflow.task_log.cursor_store import CURSOR_KEY
+from ptjob_provider.airflow.task_log.progress_store import PROGRESS
 from ptjob_provider.core.run.submit import Submission
 
 
@@ -20,7 +20,7 @@ async def added(kept: dict[str, Any] | None = None, **event: Any) -> list[str]:
     backend, logger, task_instance = ScriptedBackend(), ListLogger(), StandInTaskInstance()
     backend.lines = [line(1), line(2), line(3)]
     if kept is not None:
-        task_instance.pushed[CURSOR_KEY] = kept
+        task_instance.pushed[PROGRESS] = kept
     told = JobEvent(submission=Submission.of(job_object()), **event)
     await add_rest_of_log(backend, told, task_instance=task_instance, logger=logger)
     return logger.text.split("\n") if logger.records else []

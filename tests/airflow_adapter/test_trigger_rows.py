@@ -20,6 +20,7 @@ def test_every_argument_of_a_trigger_reaches_the_next_triggerer() -> None:
         "limits": {"start_timeout": 5},
         "keep_running_pods": True,
         "hands_off": True,
+        "progress": "step (?P<step>[0-9]+)",
         "deferred_at": "2026-11-20T09:00:00+00:00",
     }
     parameters = inspect.signature(PyTorchJobTrigger).parameters.values()

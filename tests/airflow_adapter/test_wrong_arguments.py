@@ -50,6 +50,7 @@ MISTAKES: tuple[tuple[dict[str, Any], str, str, str, str], ...] = (
     ({"start_timeout": "20m"}, "start_timeout", "'20m'", SECONDS, ""),
     ({"queue_timeout": -1}, "queue_timeout", "-1", SECONDS, ""),
     ({"crash_loop_limit": -1}, "crash_loop_limit", "-1", f"{WHOLE} 0", ""),
+    ({"progress": 5}, "progress", "5", "allowed: a regular expression of RE2 as a text", ""),
     ({"retry_on": ["out-of-memory"]}, "retry_on[0]", "'out-of-memory'", "a cause (", "out_of_memory"),
     ({"never_retry_on": OSError}, "never_retry_on", "<class 'OSError'>", "a list", ""),
     ({"kubernetes_conn_id": 7}, "kubernetes_conn_id", "7", "a text that is not empty", ""),

@@ -230,6 +230,7 @@ REFUSED = {
         {"timeout": timedelta(-1)},
         r"timeout: .* is not allowed; allowed: a number of seconds above 0",
     ),
+    "no regular expression": ({"progress": 5}, r"progress: 5 is not allowed; allowed: a regular expression of RE2"),
     "a number of restarts": ({"crash_loop_limit": -1}, r"crash_loop_limit: -1 is not allowed; allowed: a whole number"),
     "a word for a switch": (
         {"delete_on_interrupt": "no"},

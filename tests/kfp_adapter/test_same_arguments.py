@@ -28,6 +28,7 @@ OTHERS = {
     "start_timeout": (90, lambda asked: asked.limits.start_timeout),
     "queue_timeout": (1.5, lambda asked: asked.limits.queue_timeout),
     "crash_loop_limit": (3, lambda asked: asked.limits.crash_loop_limit),
+    "progress": (r"at (?P<step>\d+)", lambda asked: asked.progress and asked.progress.text),
 }
 """A non-default value of each argument, and its location in the step's request."""
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ptjob_provider.airflow.task_log.cursor_store import CURSOR_KEY, cursor_stores, of_job
+from ptjob_provider.airflow import supervisor
+from ptjob_provider.airflow.task_log.progress_store import PROGRESS, TaskProgress, progress_stores, stored_in
 from ptjob_provider.airflow.task_log.sink import TaskLog
 from ptjob_provider.core.logs import LogCursor, nanoseconds
 from ptjob_provider.core.run.rank0_log import catch_up
@@ -16,33 +17,26 @@ from ptjob_provider.core.run.rank0_log import catch_up
 if TYPE_CHECKING:
     from ptjob_provider.airflow.outcome import JobEvent
     from ptjob_provider.core.backend import Backend
+    from ptjob_provider.core.run.training_state import TrainingState
 
 _ANOTHER = "another process wrote this log before"
 
 
-class ContinuedLog:
+class ContinuedLog(TaskProgress):
     """A task's log that a trigger writes, and continues after an earlier run.
 
     Args:
-        task_instance: the task.
-        uid: the job's uid: the cursor of another job's log does not apply.
+        task_instance, uid, state: see `TaskProgress`.
         logger: the task's logger.
 
     Attributes:
         has_begun: whether `cursor` is known: it was read from an earlier run, or there was no earlier run.
     """
 
-    def __init__(self, task_instance: Any, uid: str, *, logger: Any) -> None:
-        self.task_instance = task_instance
-        self.uid = uid
-        self._store = cursor_stores.get()
+    def __init__(self, task_instance: Any, uid: str, *, logger: Any, state: TrainingState) -> None:
+        super().__init__(task_instance, uid, sink=TaskLog(logger), state=state)
+        self._store = progress_stores.get()
         self.has_begun = False
-        self.sink = TaskLog(logger)
-
-    @property
-    def cursor(self) -> LogCursor | None:
-        """The position of the last line that was written."""
-        return self.sink.cursor
 
     async def begin(self) -> LogCursor | None:
         """Register this run, and return the line to continue after; called when rank 0 has a log to read.
@@ -51,8 +45,9 @@ class ContinuedLog:
         before: Airflow truncates that triggerer's part of the log (3.3.2).
         """
         try:
-            stored = await self._store.load(self)
-            cursor, why_repeated = _cursor(stored), _ANOTHER if stored else ""
+            stored = await self._store.load(self) or {}
+            cursor, why_repeated = _cursor(stored), _ANOTHER if "cursor" in stored else ""
+            self.state.resume(stored, cursor)
         except Exception as error:  # noqa: BLE001 - without a response, the log is written from its beginning
             cursor, why_repeated = None, f"Airflow did not say what is written already ({type(error).__name__})"
         began = self._store.began
@@ -60,11 +55,15 @@ class ContinuedLog:
         self.sink.continue_after(cursor, why_repeated=why_repeated)
         self.has_begun = True
         self._store.add(self)
-        await self._store.save(self, cursor)
+        await self._store.save(self)
         return cursor
 
+    async def write(self, value: dict[str, Any]) -> None:
+        """Write the XCom from a trigger."""
+        await supervisor.set_xcom(self.task_instance, PROGRESS, value)
+
     def end(self) -> None:
-        """Stop storing the cursor: the event will carry it."""
+        """Stop storing the progress: the event will carry it."""
         self._store.drop(self)
 
     def fired(self) -> None:
@@ -72,7 +71,7 @@ class ContinuedLog:
         self._store.began.pop(self._key, None)
 
     async def leave(self) -> None:
-        """End without an event: store the cursor for a later run, which reads pending lines again."""
+        """End without an event: store the progress for a later run, which reads pending lines again."""
         if self.has_begun:
             await self._store.save_last(self)
 
@@ -85,8 +84,9 @@ def _place(cursor: LogCursor | None) -> tuple[int, int]:
     return (nanoseconds(cursor.timestamp), cursor.ordinal) if cursor else (-1, -1)
 
 
-def _cursor(stored: dict[str, Any] | None) -> LogCursor | None:
-    return LogCursor.from_dict(stored["cursor"]) if stored and stored["cursor"] else None
+def _cursor(stored: dict[str, Any]) -> LogCursor | None:
+    """Return the stored cursor; None if no trigger has begun to write the log, or none has written a line."""
+    return LogCursor.from_dict(stored["cursor"]) if stored.get("cursor") else None
 
 
 async def add_rest_of_log(backend: Backend, event: JobEvent, *, task_instance: Any, logger: Any) -> None:
@@ -94,10 +94,9 @@ async def add_rest_of_log(backend: Backend, event: JobEvent, *, task_instance: A
     sink = TaskLog(logger)
     cursor = event.cursor
     if not event.knows_place:
-        stored = task_instance.xcom_pull(key=CURSOR_KEY, map_indexes=task_instance.map_index)
-        stored = of_job(stored, event.submission.ref.uid)
+        stored = stored_in(task_instance, event.submission.ref.uid) or {}
         cursor = _cursor(stored)
-        sink.continue_after(cursor, why_repeated=_ANOTHER if stored else "")
+        sink.continue_after(cursor, why_repeated=_ANOTHER if "cursor" in stored else "")
     try:
         await catch_up(backend, event.submission, sink=sink, cursor=cursor)
     finally:
