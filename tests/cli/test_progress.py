@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import re
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,13 +21,14 @@ from ptjob_provider.core.backend import Observation
 from ptjob_provider.core.errors import ClusterUnavailable, InvalidSpec, JobNotFound, PermissionDenied
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.kubernetes import ClusterInspector
+from ptjob_provider.core.kubernetes.client.http import shared_client
 from ptjob_provider.core.logs import LogCursor, LogLine
 from ptjob_provider.core.training_progress import Progress
 from rows import each_row
 from scripted_node import JOB, REPLICA, at
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Sequence
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
     from pathlib import Path
 
     from click.testing import Result
@@ -95,8 +97,13 @@ def backend_with(*jobs: Manifest) -> ScriptedBackend:
     return backend
 
 
-def served(stand_in: StandInApiServer) -> ClusterInspector:
-    return ClusterInspector(stand_in.config())
+@asynccontextmanager
+async def served() -> AsyncIterator[tuple[StandInApiServer, ClusterInspector]]:
+    """Run a server, of which the client has its credential: a list has been read before any log."""
+    async with stand_in_api_server() as server, shared_client(server.config()) as client:
+        await client.items("/api/v1/namespaces/team/pods")
+        server.requests.clear()
+        yield server, ClusterInspector(server.config())
 
 
 async def no_pods(_: JobRef) -> Sequence[Manifest]:
@@ -168,17 +175,23 @@ def test_a_train_jobs_pod_is_found_by_its_replica(ptjob: Callable[..., Result]) 
 
 @pytest.mark.skips_waits
 async def test_a_node_that_does_not_answer_holds_up_neither_a_list_nor_other_jobs() -> None:
-    """Its jobs come first, and are as many as the stand-in accepts at once."""
-    silent, healthy = [job(f"job-{n}", namespace="silent") for n in range(90)], [job("job-x")]
-    async with stand_in_api_server() as server:
-        server.answers = lambda line: SILENT if "/silent/" in line else (200, f"{at(2)} step 3/4\n")
-        clock = asyncio.get_running_loop().time
-        began = clock()
-        found = await of_jobs(served(server), [*silent, *healthy], no_pods)
-        seconds = clock() - began
+    """It has as many jobs as a node has pods, and they come first."""
 
-    assert ANSWER <= seconds < ANSWER + 1
-    assert [type(each) for each in found] == [ClusterUnavailable] * 90 + [Progress]
+    class Silent(CountingInspector):
+        async def container_log(self, ref: JobRef, *given: Any, **more: Any) -> AsyncGenerator[LogLine, None]:
+            if ref.namespace == "silent":
+                await asyncio.Event().wait()
+            async for line in super().container_log(ref, *given, **more):
+                yield line
+
+    silent, healthy = [job(f"job-{n}", namespace="silent") for n in range(110)], [job("job-x")]
+    clock = asyncio.get_running_loop().time
+    began = clock()
+
+    found = await of_jobs(Silent(), [*silent, *healthy], no_pods)  # type: ignore[arg-type]
+
+    assert clock() - began == pytest.approx(ANSWER, abs=1)
+    assert [type(each) for each in found] == [ClusterUnavailable] * 110 + [Progress]
     assert str(found[0]) == "silent/job-0: rank 0's log did not arrive within 5 s"
 
 
@@ -207,8 +220,9 @@ async def test_a_thousand_jobs_are_read_a_few_at_a_time() -> None:
 @pytest.mark.skips_waits
 async def test_progress_takes_one_request_for_the_last_lines() -> None:
     lines = "".join(f"{at(second)} step {second}/9 loss: {9 - second}\n" for second in range(4))
-    async with stand_in_api_server((200, lines)) as server:
-        found = await read(served(server), JobRef.of(job()), REPLICA)
+    async with served() as (server, inspector):
+        server.script.append((200, lines))
+        found = await read(inspector, JobRef.of(job()), REPLICA)
 
     (request,) = server.requests
     assert request.startswith(f"GET /api/v1/namespaces/team/pods/{REPLICA}/log?")
@@ -224,11 +238,11 @@ async def test_progress_takes_one_request_for_the_last_lines() -> None:
 async def test_a_log_that_does_not_come_is_an_error_within_seconds(step: Any) -> None:
     """Whatever the node does: a text of the kubelet's own is no line of the program either."""
     clock = asyncio.get_running_loop().time
-    async with stand_in_api_server() as server:
+    async with served() as (server, inspector):
         server.answers = lambda _: step
         began = clock()
         with pytest.raises((ClusterUnavailable, PermissionDenied)):
-            await read(served(server), JobRef.of(job()), REPLICA)
+            await read(inspector, JobRef.of(job()), REPLICA)
 
     assert clock() - began <= ANSWER + 1
 
