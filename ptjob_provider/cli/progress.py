@@ -11,7 +11,7 @@ from ptjob_provider.core import kinds
 from ptjob_provider.core.curve import Curve
 from ptjob_provider.core.errors import ClusterUnavailable, PTJobError
 from ptjob_provider.core.identity import JobRef
-from ptjob_provider.core.training_progress import Progress, ProgressReader
+from ptjob_provider.core.training_progress import Progress, ProgressReader, of_trainer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -54,12 +54,16 @@ class Seen:
 async def of_snapshot(inspector: Inspector, snapshot: Snapshot, pattern: LinePattern | None = None) -> Seen | None:
     """Return what rank 0's log says; None if rank 0 has no log, or if the log does not say anything.
 
+    What a TrainJob's program has reported to Trainer counts more than what the log says.
+
     Raises:
         PTJobError: the log cannot be read; see `read`.
     """
     submission = snapshot.submission
     pod = pod_of(submission.rank0, snapshot.pods, snapshot.replica_of)
     found = await read(inspector, submission.ref, pod, pattern) if pod else None
+    if reported := of_trainer({"status": {"trainerStatus": snapshot.trainer_status}}):
+        found = Seen(progress=reported, curve=found.curve if found else Curve())
     is_over = snapshot.status.phase.is_terminal
     return replace(found, progress=replace(found.progress, eta=None)) if found and is_over else found
 
@@ -68,6 +72,8 @@ async def of_jobs(
     inspector: Inspector, jobs: Sequence[Manifest], pods: Callable[[JobRef], Awaitable[Sequence[Manifest]]]
 ) -> list[Progress | PTJobError | None]:
     """Return the state of each job within ANSWER seconds, or why its log could not be read.
+
+    The log of a TrainJob whose program reports to Trainer is not read.
 
     Args:
         inspector: reads the logs.
@@ -78,6 +84,8 @@ async def of_jobs(
 
     async def state(job: Manifest) -> Progress | PTJobError | None:
         ref, pod = JobRef.of(job), kinds.replicas(job)[0].name
+        if (reported := of_trainer(job)) is not None:
+            return reported
         try:
             async with asyncio.timeout(ANSWER), slots:
                 if not kinds.kind_of(job).HAS_FIXED_POD_NAMES:

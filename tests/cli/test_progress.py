@@ -173,6 +173,21 @@ def test_a_train_jobs_pod_is_found_by_its_replica(ptjob: Callable[..., Result]) 
     assert [name for name, *_ in inspector.asked] == ["digits-node-0-0-x7f2k"]
 
 
+def test_what_a_train_jobs_program_reports_counts_more_than_its_log(ptjob: Callable[..., Result]) -> None:
+    """A list asks for no log then."""
+    reported = {"progressPercentage": 45, "estimatedRemainingSeconds": 795, "lastUpdatedTime": at(0)}
+    made = job(**TRAIN_JOB, status={"jobsStatus": [{"name": "node", "ready": 1}], "trainerStatus": reported})
+    backend, inspector = backend_with(made), CountingInspector()
+    backend.worlds = [Observation(job=made)]
+
+    listed = ptjob(backend, "list", "--progress", inspector=inspector)
+    told = json.loads(ptjob(backend, "get", "digits", "-o", "json", inspector=inspector).stdout)["progress"]
+
+    assert (column(listed.stdout, "STEP"), column(listed.stdout, "ETA")) == (["45/100 (45%)"], ["13m15s"])
+    assert (told["step"], told["eta"], told["source"]) == (45, 795, "trainerStatus")
+    assert inspector.asked == []
+
+
 @pytest.mark.skips_waits
 async def test_a_node_that_does_not_answer_holds_up_neither_a_list_nor_other_jobs() -> None:
     """It has as many jobs as a node has pods, and they come first."""
