@@ -19,6 +19,7 @@ from ptjob_provider.cli.output import EXIT_USAGE, Refused, cancel_on, notice, ru
 from ptjob_provider.cli.parameters import pass_target, pod_options, table_output_option, target_options
 from ptjob_provider.core.identity import is_object_name
 from ptjob_provider.core.outputs.contract import SCHEME
+from ptjob_provider.core.status import since_1970
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -179,4 +180,5 @@ async def _with_files(
 
 
 def _instant(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(sep=" ", timespec="seconds")
+    instant = since_1970(seconds)
+    return instant.isoformat(sep=" ", timespec="seconds") if instant else ""

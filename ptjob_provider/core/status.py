@@ -70,15 +70,22 @@ def parse_instant(text: str | None) -> datetime | None:
 
 
 def later(instant: datetime, seconds: float) -> datetime | None:
-    """Return the instant this many seconds later, or earlier for a negative number; None outside the years 1 to 9998.
+    """Return the instant this many seconds later, or earlier for a negative number.
+
+    None outside the years 1 to 9998, and for what is no number.
 
     A CRD admits a deadline of 292 billion years. Whoever adds some minutes to the result stays within a datetime.
     """
     try:
         result = instant + timedelta(seconds=seconds)
-    except OverflowError:
+    except (OverflowError, ValueError):
         return None
     return result if result.year < MAXYEAR else None
+
+
+def since_1970(seconds: float) -> datetime | None:
+    """Return the instant of a file's time; None outside the years 1 to 9998, because programs can set any time."""
+    return later(datetime(1970, 1, 1, tzinfo=UTC), seconds)
 
 
 def _text(instant: datetime | None) -> str | None:

@@ -15,13 +15,14 @@ import os
 import threading
 import time
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from ptjob_provider.core.shared import OnePerLoop
+from ptjob_provider.core.status import since_1970
 from ptjob_provider.retraining.batches import BatchRules, Listing, StoredFile, group
 
 if TYPE_CHECKING:
@@ -276,11 +277,9 @@ def _local_file(path: str, stat: os.stat_result) -> StoredFile:
 
 
 def _instant(seconds: float) -> str:
-    """Return the time as in RFC 3339; "" for one outside the calendar, because writers can set any time."""
-    try:
-        return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
-    except (OverflowError, ValueError, OSError):
-        return ""
+    """Return the time as in RFC 3339; "" for one outside the calendar."""
+    instant = since_1970(seconds)
+    return instant.isoformat(timespec="seconds") if instant else ""
 
 
 def _stored(files: Any, url: str) -> Iterator[StoredFile]:

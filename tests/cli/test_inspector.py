@@ -8,8 +8,10 @@ import json
 import os
 import signal
 import socket
+import tempfile
 import time
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -21,7 +23,6 @@ from rows import each_row
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
-    from pathlib import Path
 
     from click.testing import Result
 
@@ -110,6 +111,23 @@ def test_a_source_is_told_with_the_argument_that_reads_it(machine: Machine, tmp_
     (check,) = [each for each in json.loads(told.stdout) if each["about"] == "source"]
     assert "depth=2 reads that" in check["advice"]
     assert "No such file" in missing.stdout
+
+
+def test_a_file_with_a_time_outside_of_the_calendar_is_listed(machine: Machine) -> None:
+    """Programs set such times; a file system in memory keeps them, as those of clusters do."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as memory:
+        file = Path(memory, "default", "odd", "model.pt")
+        file.parent.mkdir(parents=True)
+        file.touch()
+        os.utime(file, (0, -99_999_999_999))
+        machine.root.mkdir()
+        (machine.root / "claims").symlink_to(memory)
+
+        listed = machine.ptjob("data", "ls", "pvc://odd/", "-o", "json")
+
+    assert listed.exit_code == 0, listed.output
+    (row,) = json.loads(listed.stdout)
+    assert (row["name"], row["modified"]) == ("model.pt", "")
 
 
 def test_a_claim_is_made_listed_filled_and_read(machine: Machine, tmp_path: Path) -> None:

@@ -296,6 +296,14 @@ def test_an_output_from_before_the_job_is_a_problem() -> None:
     assert problem.resolution == "save the model to $PTJOB_MODEL_PATH: the files there are older than the job"
 
 
+@pytest.mark.parametrize("seconds", [-1e12, 1e15])
+def test_a_model_may_have_any_time(seconds: float) -> None:
+    """Programs set it, and Python has no such year."""
+    (problem,) = model_problems(model_facts(modified_at=seconds, is_stale=True))
+
+    assert f"is stale: last modified {seconds:.0f} s after 1970, before the job's first attempt" in problem.summary
+
+
 @pytest.mark.parametrize(
     ("facts", "cause"),
     [

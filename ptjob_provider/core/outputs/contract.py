@@ -11,11 +11,11 @@ import json
 import posixpath
 import re
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Self
 
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.identity import OUTPUTS_ANNOTATION, JobRef, annotation_of, is_object_name
+from ptjob_provider.core.status import since_1970
 from ptjob_provider.core.versions import MALFORMED, Record, known_fields
 
 if TYPE_CHECKING:
@@ -366,8 +366,9 @@ def _shortcoming(name: str, facts: OutputFacts) -> tuple[str, str] | None:
     if not facts.bytes:
         return "empty", f"0 bytes in {facts.files} files" if facts.is_dir else "0 bytes"
     if facts.is_stale:
-        modified_at = datetime.fromtimestamp(facts.modified_at, UTC)
-        return "stale", f"last modified {modified_at:%Y-%m-%dT%H:%M:%SZ}, before the job's first attempt"
+        modified_at = since_1970(facts.modified_at)
+        when = f"{modified_at:%Y-%m-%dT%H:%M:%SZ}" if modified_at else f"{facts.modified_at:.0f} s after 1970"
+        return "stale", f"last modified {when}, before the job's first attempt"
     return None
 
 
