@@ -16,6 +16,8 @@ WIDTH, HEIGHT = 460, 240
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 16, 12, 28
 _TICKS = 4
 _NICE_STEPS = (1, 2, 5, 10)
+_LARGEST, _SMALLEST = 1e300, 1e-290
+"""Maximum of a drawn value, and minimum of a range: a training may write any number, and the page ends no step."""
 
 _STYLE = """
 :root { color-scheme: light dark; }
@@ -34,7 +36,8 @@ def page(title: str, curves: Mapping[str, Sequence[Sequence[float | str]]], *, u
 
     Args:
         title: name of the training.
-        curves: each tag's points as [step, value], by step; NaN and the infinities are texts, drawn as gaps.
+        curves: each tag's points as [step, value], by step; NaN and the infinities are texts. These and huge values are
+            drawn as gaps.
         unit: what the steps are, such as seconds.
     """
     figures = "\n".join(_figure(tag, points, unit) for tag, points in curves.items())
@@ -65,7 +68,7 @@ class _Axis:
 
 def _figure(tag: str, points: Sequence[Sequence[float | str]], unit: str) -> str:
     whole = [(float(step), float(value)) for step, value in points]
-    finite = [(step, value) for step, value in whole if math.isfinite(value)]
+    finite = [(step, value) for step, value in whole if abs(value) <= _LARGEST]
     title = f"<h2>{html.escape(tag)}</h2>"
     if not finite:
         return f"<figure>{title}<figcaption>it has no numeric value</figcaption></figure>"
@@ -102,7 +105,7 @@ def _pieces(points: Points) -> Iterator[Points]:
     """Yield the connected pieces of the curve, which has a gap where a value is not a number."""
     piece: list[tuple[float, float]] = []
     for point in [*points, (0.0, math.nan)]:
-        if math.isfinite(point[1]):
+        if abs(point[1]) <= _LARGEST:
             piece.append(point)
         elif piece:
             yield piece
@@ -122,8 +125,9 @@ def _dot(point: tuple[float, float], x: _Axis, y: _Axis, unit: str) -> str:
 
 def _ticks(low: float, high: float, *, finest: float = 0.0) -> Sequence[float]:
     """Return round numbers, `finest` or more apart; the first is not above `low` and the last not below `high`."""
-    if low == high:
-        around = max((abs(low) or 1.0) / 2, finest)
+    size = max(abs(low), abs(high))
+    if high - low <= max(size * 1e-9, _SMALLEST):
+        around = max(size / 2 if size > _SMALLEST else 0.5, finest)
         low, high = low - around, high + around
     rough = max((high - low) / _TICKS, finest)
     power = 10.0 ** math.floor(math.log10(rough))
