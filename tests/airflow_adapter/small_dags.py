@@ -21,6 +21,7 @@ TRAINS = """
 import os, pathlib, sys
 for number in range(3):
     print(f"rank {os.environ['RANK']} line {number}", flush=True)
+    print(f"step {number + 1}/3 loss={0.5 ** number}", flush=True)
 model = pathlib.Path(os.environ["PTJOB_MODEL_PATH"])
 if os.environ["RANK"] == "0":
     model.parent.mkdir(parents=True, exist_ok=True)
@@ -42,10 +43,12 @@ def keep(name: str, result: Any) -> None:
 with DAG("plain", schedule=None):
     trained = PyTorchJobOperator(task_id="train_it", args=["5"], deferrable=False, **FIELDS)
     keep("plain", trained.output)
+    keep("plain.progress", trained.output["progress"])
 
 with DAG("deferred", schedule=None):
     trained = PyTorchJobOperator(task_id="train_it", args=["{{ 3 + 3 }}"], deferrable=True, **FIELDS)
     keep("deferred", trained.output)
+    keep("deferred.progress", trained.output["progress"])
 
 for deferrable in (False, True):
     name = "sensed_deferred" if deferrable else "sensed"
@@ -62,6 +65,7 @@ for deferrable in (False, True):
         seen = PyTorchJobSensor(task_id="see_it", job_name=job, poke_interval=0.2, deferrable=deferrable)
         started >> seen
         keep(name, seen.output)
+        keep(f"{name}.progress", seen.output["progress"])
 
 with DAG("objects", schedule=None):
     hello = "import os, sys; print(*(f'{name}={os.environ.get(name)}' for name in sys.argv[1:]))"

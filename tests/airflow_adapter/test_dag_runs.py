@@ -63,6 +63,15 @@ def test_every_line_of_rank_0_is_in_the_log_once(ran: Ran, dag_id: str) -> None:
     assert [ran.log(dag_id).count(f"rank 0 line {number}") for number in range(3)] == [1, 1, 1]
 
 
+@pytest.mark.parametrize("dag_id", ["plain", "deferred", "sensed", "sensed_deferred"])
+def test_how_far_the_training_came_is_in_airflows_database(ran: Ran, dag_id: str) -> None:
+    told = ran.result(f"{dag_id}.progress")
+
+    assert (told["phase"], told["step"], told["total"], told["metrics"]) == ("Succeeded", 3, 3, {"loss": 0.25})
+    assert told["curve"]["metrics"]["loss"][-1] == 0.25
+    assert [(row["name"], row["phase"]) for row in told["replicas"]] == [("master-0", "Succeeded")]
+
+
 @pytest.mark.parametrize("dag_id", ["sensed", "sensed_deferred"])
 def test_a_sensor_gets_the_result_of_a_job_that_another_task_started(ran: Ran, dag_id: str) -> None:
     result = ran.result(dag_id)

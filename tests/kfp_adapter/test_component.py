@@ -217,7 +217,7 @@ def test_arguments_that_are_known_to_be_wrong_are_refused_when_the_pipeline_is_c
         ({"timeout": -1}, "timeout: '-1'"),
         ({"start_timeout": "x"}, "start_timeout: 'x'"),
         ({"crash_loop_limit": -1}, "crash_loop_limit: '-1'"),
-        ({"progress": "step (?P<step>"}, "progress: 'step (?P<step>' is not a regular expression of RE2"),
+        ({"progress": "step"}, "progress: 'step' has no named group"),
         ({"on_finish_action": "foo"}, "on_finish_action: 'foo'"),
         ({"kind": "TrainJob", "gang": True}, "gang: True.*a TrainJob has no place for it"),
         ({"manifest": TRAINJOB, "backoff_limit": 2}, "backoff_limit: 2.*a TrainJob has no place for it"),

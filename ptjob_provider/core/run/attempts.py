@@ -7,7 +7,7 @@ new try of the same attempt, and adopts the running job.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
@@ -26,7 +26,7 @@ from ptjob_provider.core.identity import (
 from ptjob_provider.core.versions import MALFORMED, Record, read_object
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from ptjob_provider.core.identity import Owner
     from ptjob_provider.core.status import JobPhase, JobStatus
@@ -73,7 +73,7 @@ class AttemptRecord(Record):
     delivered_by: int = 0
     refused: bool = False
     unverified: bool = False
-    earlier: Sequence[Summary] = ()
+    earlier: list[Summary] = field(default_factory=list)
 
     @classmethod
     def of(cls, ref: JobRef, *, attempt: int, ended: bool, first_started_at: str | None = None) -> Self:

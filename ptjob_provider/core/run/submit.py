@@ -454,7 +454,7 @@ class _Submitter:
                 kind=kind,
                 clear_number=self.clear_number,
                 first_started_at=self.first_started_at,
-                earlier=self.earlier,
+                earlier=[*self.earlier],
                 **flags,
             )
         )
