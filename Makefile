@@ -16,6 +16,10 @@ env: env-airflow env-kfp env-kfp-oldest ## make .venv, .venv-kfp and .venv-kfp-o
 env-airflow env-kfp env-kfp-oldest env-bench env-release: env-%:
 	@scripts/environment.sh $*
 
+.PHONY: page
+page: ## build the Training page of Airflow with npm, where it has changed
+	@scripts/environment.sh page
+
 .PHONY: demo
 demo: env-airflow ## a real Airflow trains a model by schedule, here and now (UI=1 keeps its page open)
 	@.venv/bin/python -m demo $(if $(UI),--ui)
@@ -38,7 +42,7 @@ pipelines: env-kfp ## compile what a release ships for Kubeflow Pipelines into d
 	@.venv-kfp/bin/python scripts/compile_pipelines.py dist/pipelines
 
 .PHONY: release
-release: env-release env-kfp docs ## build a release's files from this commit into dist/release, with SBOMs, checksums and provenance
+release: env-release env-kfp docs page ## build a release's files from this commit into dist/release, with SBOMs, checksums and provenance
 	@rm -rf dist/release && mkdir -p dist/release/pipelines
 	@.venv-kfp/bin/python scripts/compile_pipelines.py dist/release/pipelines
 	@tar -C dist -czf dist/release/docs.tar.gz docs

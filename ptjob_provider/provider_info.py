@@ -36,6 +36,7 @@ def get_provider_info() -> dict[str, Any]:
             "ptjob_provider.airflow.links.PyTorchJobLink",
             "ptjob_provider.airflow.links.PyTorchJobLogsLink",
             "ptjob_provider.airflow.links.PyTorchJobTensorBoardLink",
+            "ptjob_provider.airflow.links.PyTorchJobTrainingLink",
         ],
         "task-decorators": [
             {"name": "pytorch_job", "class-name": "ptjob_provider.airflow.decorators.pytorch_job_task"}
@@ -133,6 +134,13 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "``{namespace}``, ``{name}`` and ``{uid}`` are replaced. Empty: the address of its Service.",
         "",
         "https://tensorboard.example.com/{namespace}/{name}/",
+    ),
+    "training_tab": _option(
+        "Also show the Training page as a tab. Airflow then has the tab on every task of every DAG, and the links of a "
+        "page in a tab do not open. The task's *Training* button is there without it.",
+        "False",
+        "True",
+        kind="boolean",
     ),
     "max_log_records_per_second": _option(
         "Maximum log records per second that a triggerer or a worker writes for all jobs together. Below it, each line "

@@ -8,6 +8,7 @@
 #   scripts/environment.sh airflow-version CONSTRAINTS FOLDER   one row of `make test-versions`
 #   scripts/environment.sh release       .venv-release   what builds and lists a release's files, for `make release`
 #   scripts/environment.sh wheel CONSTRAINTS FOLDER REQUIREMENT...   a fresh environment for a test of the built wheel
+#   scripts/environment.sh page          build the Training page of Airflow; the word airflow does that, too, if npm is there
 #   scripts/environment.sh constraints   compile constraints/*.txt anew from pyproject.toml
 #
 # Packages come from the registry that pip uses on this machine, in the versions of constraints/*.txt. uv, which installs
@@ -79,6 +80,22 @@ environment() {
   printf '%s' "$wanted" >"$folder/made-of"
 }
 
+# The Training page's files, with the exact versions of its package.json; npm uses its own registry.
+page() {
+  local folder=ptjob_provider/airflow/training_page wanted
+  wanted="$(cat "$folder"/*.json "$folder"/*.mjs "$folder"/source/* | sha256sum)"
+  [[ ! -f $folder/built/index.html || ! -f $folder/node_modules/made-of || $(<"$folder/node_modules/made-of") != "$wanted" ]] ||
+    return 0
+  command -v npm >/dev/null || die "npm is missing, so the Training page of Airflow is not built; on Debian: apt-get install npm"
+  say "── the Training page"
+  (
+    cd "$folder" &&
+      timeout 300 npm install --silent --no-package-lock --ignore-scripts --no-audit --no-fund &&
+      npm run --silent build
+  ) || die "npm did not build the Training page of Airflow: try \`make page\` again"
+  printf '%s' "$wanted" >"$folder/node_modules/made-of"
+}
+
 # compile CONSTRAINTS EXTRAS GROUP...: the newest versions that fit together, within the limits on standard input
 compile() {
   local target="$1" extras fresh
@@ -108,12 +125,16 @@ wheel() {
 }
 
 case "${1:-}" in
-  airflow) environment .venv constraints/airflow.txt airflow,s3,demo test lint stack docs ;;
+  airflow)
+    environment .venv constraints/airflow.txt airflow,s3,demo test lint stack docs
+    (page) || say "   Airflow works without the page, and its tests are skipped"
+    ;;
   kfp) environment .venv-kfp constraints/kfp.txt kfp,demo test ;;
   kfp-oldest) environment .venv-kfp-oldest constraints/kfp-oldest.txt kfp test ;;
   bench) environment .venv-bench constraints/bench.txt "" bench ;;
   airflow-version) environment "$3" "constraints/$2.txt" airflow,s3 test stack ;;
   release) environment .venv-release constraints/release.txt "" release ;;
+  page) page ;;
   wheel)
     shift
     wheel "$@"
@@ -135,5 +156,5 @@ case "${1:-}" in
     compile constraints/bench.txt "" bench </dev/null
     compile constraints/release.txt "" release </dev/null
     ;;
-  *) die "usage: scripts/environment.sh airflow|airflow-version|kfp|kfp-oldest|bench|release|wheel|constraints" ;;
+  *) die "usage: scripts/environment.sh airflow|airflow-version|kfp|kfp-oldest|bench|release|wheel|page|constraints" ;;
 esac

@@ -17,6 +17,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ EXTRAS = ("airflow", "kfp")
 CHECKSUMS = "SHA256SUMS"
 PROVENANCE = "provenance.unsigned.json"
 IMAGES = "build-images.sh"
+_PAGE = "ptjob_provider/airflow/training_page/built/page.js"
 CONSTRAINTS = tuple(f"constraints/{name}.txt" for name in ("release", *EXTRAS))
 
 
@@ -49,6 +51,9 @@ def main(arguments: list[str]) -> int:
     env = {**os.environ, "SOURCE_DATE_EPOCH": epoch}
     _run(sys.executable, "-m", "hatchling", "build", "-d", str(folder), env=env)
     (wheel,), (sdist,) = folder.glob("ptjob_provider-*.whl"), folder.glob("ptjob_provider-*.tar.gz")
+    if _PAGE not in zipfile.ZipFile(wheel).namelist():
+        print("The Training page is not built: run `make page`.")
+        return 1
     (folder / IMAGES).write_text(image_commands(sdist.name, commit))
     (folder / IMAGES).chmod(0o755)
     for extra in EXTRAS:

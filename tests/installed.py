@@ -13,6 +13,12 @@ from demo.infrastructure import InfrastructureFailed
 ROOT = Path(__file__).resolve().parent.parent
 
 
+def unbuilt_page() -> str:
+    """Return why this tree, and so a wheel of it, has no Training page; "" if it has one."""
+    page = ROOT / "ptjob_provider" / "airflow" / "training_page" / "built" / "page.js"
+    return "" if page.is_file() else "the Training page is not built: `make page`, which needs npm"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Installed:
     """A virtual environment with the wheel; nothing in it refers to this tree."""

@@ -94,6 +94,11 @@ def max_log_streams() -> int:
     raise InvalidSpec.of(f"[{SECTION}] max_log_streams", text, "a whole number above 0")
 
 
+def training_tab() -> bool:
+    """Return whether the Training page is a tab of every task; anything but a yes is a no."""
+    return option("training_tab").lower() in {"true", "t", "1"}
+
+
 def _local() -> LocalConfig:
     home = Path(os.environ.get("AIRFLOW_HOME", "~/airflow")).expanduser()
     return SECTION_OPTIONS.local(default_root=home / "ptjob", environ=os.environ)

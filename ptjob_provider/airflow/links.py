@@ -1,4 +1,4 @@
-"""Buttons on the task's page that open the pages configured in `[ptjob]`; without configuration there are none."""
+"""Buttons on the task's page: the Training page, and the pages configured in `[ptjob]`, none without configuration."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from urllib.parse import quote
 from airflow.sdk import BaseOperatorLink
 
 from ptjob_provider.airflow.config import option
+from ptjob_provider.airflow.training_page import address
 
 if TYPE_CHECKING:
     from typing import Any
@@ -50,6 +51,16 @@ class PyTorchJobTensorBoardLink(BaseOperatorLink):
         """Return the address; empty if no TensorBoard is known."""
         url = ti_key.xcom_pull(key=TENSORBOARD_URL)
         return (_address("tensorboard_url", ti_key) or str(url)) if url else ""
+
+
+class PyTorchJobTrainingLink(BaseOperatorLink):
+    """Link to the Training page itself: in a frame of Airflow's page its links would not open."""
+
+    name = "Training"
+
+    def get_link(self, operator: BaseOperator, *, ti_key: Any) -> str:  # noqa: ARG002 - Airflow's signature
+        """Return the page's address, relative to Airflow's."""
+        return address(ti_key.dag_id, ti_key.run_id, ti_key.task_id, ti_key.map_index)
 
 
 def _address(name: str, ti: Any) -> str:

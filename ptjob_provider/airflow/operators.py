@@ -18,7 +18,12 @@ from ptjob_provider.airflow.arguments import check_arguments, check_fields, is_c
 from ptjob_provider.airflow.compat import TaskDeferralError, conf
 from ptjob_provider.airflow.connection import DEFAULT_CONN_ID, ConnectionArgs
 from ptjob_provider.airflow.lineage import TellsLineage, is_wanted, model_extra, publish, revision_of
-from ptjob_provider.airflow.links import PyTorchJobLink, PyTorchJobLogsLink, PyTorchJobTensorBoardLink
+from ptjob_provider.airflow.links import (
+    PyTorchJobLink,
+    PyTorchJobLogsLink,
+    PyTorchJobTensorBoardLink,
+    PyTorchJobTrainingLink,
+)
 from ptjob_provider.airflow.masking import mask_credentials
 from ptjob_provider.airflow.pod_operator import PodOperatorNames, with_secrets
 from ptjob_provider.airflow.waiting import StoppableLoop
@@ -232,7 +237,12 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
         *("kubernetes_conn_id", "config_file", "cluster_context", "data_version", "git_revision"),
     )
     template_fields_renderers: ClassVar[dict[str, str]] = {"manifest": "yaml", "env": "json", "args": "json"}
-    operator_extra_links = (PyTorchJobLink(), PyTorchJobLogsLink(), PyTorchJobTensorBoardLink())
+    operator_extra_links = (
+        PyTorchJobTrainingLink(),
+        PyTorchJobLink(),
+        PyTorchJobLogsLink(),
+        PyTorchJobTensorBoardLink(),
+    )
     ui_color = "#f3d9cf"
     code: Any
 

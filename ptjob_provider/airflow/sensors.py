@@ -14,7 +14,14 @@ from ptjob_provider.airflow.arguments import check_arguments, check_names, is_ch
 from ptjob_provider.airflow.compat import conf
 from ptjob_provider.airflow.config import Settings
 from ptjob_provider.airflow.connection import DEFAULT_CONN_ID, ConnectionArgs
-from ptjob_provider.airflow.links import JOB_NAME, JOB_NAMESPACE, JOB_UID, PyTorchJobLink, PyTorchJobLogsLink
+from ptjob_provider.airflow.links import (
+    JOB_NAME,
+    JOB_NAMESPACE,
+    JOB_UID,
+    PyTorchJobLink,
+    PyTorchJobLogsLink,
+    PyTorchJobTrainingLink,
+)
 from ptjob_provider.airflow.masking import masked, with_texts_masked
 from ptjob_provider.airflow.outcome import (
     JobEvent,
@@ -83,7 +90,7 @@ class PyTorchJobSensor(BaseSensorOperator):
         *("job_name", "namespace"),
         *("kubernetes_conn_id", "config_file", "cluster_context"),
     )
-    operator_extra_links = (PyTorchJobLink(), PyTorchJobLogsLink())
+    operator_extra_links = (PyTorchJobTrainingLink(), PyTorchJobLink(), PyTorchJobLogsLink())
     ui_color = "#f3d9cf"
 
     def __init__(

@@ -25,7 +25,7 @@ from ptjob_provider.airflow.compat import (
     AirflowTaskTimeout,
 )
 from ptjob_provider.airflow.config import load_installation
-from ptjob_provider.airflow.links import JOB_NAME, JOB_NAMESPACE, JOB_UID, TENSORBOARD_URL
+from ptjob_provider.airflow.links import JOB_NAME, JOB_NAMESPACE, JOB_UID, TENSORBOARD_URL, PyTorchJobTrainingLink
 from ptjob_provider.airflow.masking import masked
 from ptjob_provider.airflow.outcome import TaskStopped, push
 from ptjob_provider.airflow.supervisor import TaskStateAttemptStore, tries_before_clear
@@ -348,6 +348,9 @@ class JobExecution:
         ref = submission.ref
         for key, value in ((JOB_NAME, ref.name), (JOB_NAMESPACE, ref.namespace), (JOB_UID, ref.uid)):
             self._ti.xcom_push(key=key, value=value)
+        # Airflow pushes links only when this process ends: too late for a task that waits here.
+        training = PyTorchJobTrainingLink()
+        self._ti.xcom_push(key=training.xcom_key, value=training.get_link(self._task, ti_key=self._ti))
         self._session.report_submitted(submission, advice="clear the task to train with the new one")
 
     async def _observe(self, ref: JobRef) -> tuple[str | None, bool]:

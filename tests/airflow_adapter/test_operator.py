@@ -181,6 +181,15 @@ def test_without_waiting_the_reference_is_the_result(backend: ScriptedBackend) -
     assert result["attempt"] == 1
 
 
+def test_the_training_page_is_linked_before_the_task_waits(backend: ScriptedBackend) -> None:
+    """Airflow itself pushes links when the process of the task ends."""
+    ti = StandInTaskInstance(run_id="manual__2026-11-27T02:00:00+00:00")
+
+    operator(wait_for_completion=False).execute(context(ti))
+
+    assert "run_id=manual__2026-11-27T02%3A00%3A00%2B00%3A00" in ti.pushed["_link_PyTorchJobTrainingLink"]
+
+
 def test_deferring_hands_everything_to_the_trigger(backend: ScriptedBackend, comms: FakeComms) -> None:
     ti = StandInTaskInstance()
     backend.tensorboard_url = "http://10.0.0.7:30131/"

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
+from cluster.fixtures import skip_because
 from demo.infrastructure import InfrastructureFailed
-from installed import ROOT
+from installed import ROOT, unbuilt_page
 from ptjob_provider import __version__
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ pytestmark = pytest.mark.timeout(900)
 @pytest.fixture(scope="module")
 def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build a release from the working tree, next to the files that `make release` adds: pages and a pipeline."""
+    skip_because(unbuilt_page())
     environment = {**os.environ, "PYTHON": sys.executable}
     if subprocess.run([str(ROOT / "scripts" / "environment.sh"), "release"], env=environment, check=False).returncode:
         raise InfrastructureFailed("the environment that builds a release was not made")

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from installed import install
+from cluster.fixtures import skip_because
+from installed import install, unbuilt_page
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,6 +25,8 @@ print(json.dumps({"version": provider.version, "data": provider.data}))
 ROOT = "from ptjob_provider.airflow.config import Settings; print(Settings.load().local.root)"
 DEFAULT = "import os; from ptjob_provider.cli.target import airflow_home; print(airflow_home(os.environ) / 'ptjob')"
 
+FOLDER = "training_page"
+
 pytestmark = pytest.mark.timeout(900)
 
 
@@ -34,6 +37,20 @@ def test_the_wheel_holds_the_package_its_types_marker_and_its_licence_and_nothin
     assert {name.split("/")[0] for name in names} == {"ptjob_provider", "ptjob_provider-0.1.0.dist-info"}
     assert "ptjob_provider/py.typed" in names
     assert "ptjob_provider-0.1.0.dist-info/licenses/LICENSE" in names
+
+
+def test_the_wheel_holds_the_training_page_and_the_licence_of_what_is_bundled(wheel: Path) -> None:
+    """Its sources are not installed."""
+    skip_because(unbuilt_page())
+    with zipfile.ZipFile(wheel) as archive:
+        files = {name: archive.read(name) for name in archive.namelist() if f"/{FOLDER}/" in name}
+
+    assert {name.rpartition(f"/{FOLDER}/")[2] for name in files} == {
+        *("__init__.py", "built/index.html", "built/page.css", "built/page.js")
+    }
+    assert sum(map(len, files.values())) < 150_000
+    for notice in (b"The MIT License", b"Copyright (c) 2022 Leon Sorokin", b"THE SOFTWARE IS PROVIDED"):
+        assert notice in files[f"ptjob_provider/airflow/{FOLDER}/built/page.js"]
 
 
 def test_airflow_finds_the_provider_with_what_it_brings(installed_wheel: Installed) -> None:
