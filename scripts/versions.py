@@ -30,7 +30,10 @@ CONSTRAINTS = {"3.3": "airflow"}
 PARTS = {
     "adapter": ("tests/airflow_adapter",),
     "core": ("tests/core", "tests/cli"),
-    "stack": tuple(f"tests/airflow_stack/test_{name}.py" for name in ("stopping", "live_log", "triggerer", "failures")),
+    "stack": tuple(
+        f"tests/airflow_stack/test_{name}.py"
+        for name in ("stopping", "live_log", "triggerer", "failures", "training_page")
+    ),
 }
 HEAD = (
     "| Airflow | Python | cncf.kubernetes | adapter | core, command line | whole Airflow |\n|---|---|---|---|---|---|\n"

@@ -1,0 +1,134 @@
+"""A real `airflow api-server` below a path, with trainings in its database as tasks leave them there."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import httpx
+import sqlalchemy as sa
+
+from demo.rest import AirflowApi
+from demo.stack import Stack, StackConfig
+from ptjob_provider.airflow.training_page import address
+from training_xcoms import at
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+HERE = Path(__file__).parent
+BELOW = "/team/airflow"
+"""Path of this Airflow at its server, as behind a proxy."""
+
+USERS = {"admin": "secret of admin", "guest": "secret of guest"}
+
+
+class UsersApi(AirflowApi):
+    """The REST API for a user with a password."""
+
+    def __init__(self, url: str, user: str) -> None:
+        super().__init__(url)
+        self.user = user
+
+    def _access_token(self) -> str:
+        if not self._token:
+            words = {"username": self.user, "password": USERS[self.user]}
+            self._token = httpx.post(f"{self.url}/auth/token", json=words, timeout=60).json()["access_token"]
+        return self._token
+
+
+@dataclass(frozen=True)
+class TrainingServer:
+    """The API server; no scheduler is there, so every task stays as it is put."""
+
+    stack: Stack
+    url: str
+    api: UsersApi
+
+    def cookies(self, user: str = "admin") -> dict[str, str]:
+        """Return the cookie that Airflow's login sets."""
+        return {"_token": UsersApi(self.url, user)._access_token()}
+
+    def page(self, dag_id: str, run_id: str, task_id: str = "train", map_index: int = -1) -> str:
+        """Return the page's address as Airflow's own page has it, from the operator's link."""
+        links = self.api.get(f"{_task_path(dag_id, run_id, task_id)}/links", map_index=map_index)["extra_links"]
+        return f"{self.url}/{links['Training']}"
+
+    def put(
+        self,
+        run_id: str,
+        xcoms: Mapping[str, Any],
+        *,
+        state: str = "running",
+        dag_id: str = "digits",
+        task_id: str = "train",
+        map_index: int = -1,
+    ) -> None:
+        """Put a task into a state of its first or next try, with these XComs and the link that its operator pushes."""
+        pushed = dict(xcoms)
+        if run_id not in {run["dag_run_id"] for run in self.api.runs(dag_id)}:
+            self.api.post(f"dags/{dag_id}/dagRuns", {"dag_run_id": run_id, "logical_date": None})
+            pushed["_link_PyTorchJobTrainingLink"] = address(dag_id, run_id, task_id, map_index)
+        ended = _moment(15) if state not in {"running", "deferred"} else None
+        whose = {"dag": dag_id, "run": run_id, "task": task_id, "place": map_index}
+        with sa.create_engine(self.stack.database_url).begin() as rows:
+            rows.execute(_PUT, {**whose, "state": state, "start": _moment(0), "end": ended})
+        for key, value in pushed.items():
+            body = {"key": key, "value": value, "map_index": map_index}
+            self.api.post(f"{_task_path(dag_id, run_id, task_id)}/xcomEntries", body)
+
+    def set_xcom(self, run_id: str, key: str, value: Any) -> None:
+        """Replace an XCom, as a trigger does."""
+        self.api.patch(f"{_task_path('digits', run_id, 'train')}/xcomEntries/{key}", {"value": value, "map_index": -1})
+
+
+_PUT = sa.text(
+    "UPDATE task_instance SET state=:state, start_date=:start, end_date=:end, try_number=try_number+1 "
+    "WHERE dag_id=:dag AND run_id=:run AND task_id=:task AND map_index=:place"
+)
+
+
+def _moment(minutes: float) -> datetime:
+    """Return an instant as the columns have it."""
+    return datetime.fromisoformat(at(minutes)).replace(tzinfo=None)
+
+
+def _task_path(dag_id: str, run_id: str, task_id: str) -> str:
+    return f"dags/{dag_id}/dagRuns/{quote(run_id, safe='')}/taskInstances/{task_id}"
+
+
+@contextlib.contextmanager
+def training_server(root: Path, database_url: str, **more: str) -> Iterator[TrainingServer]:
+    """Start the server, once the DAGs are in its database."""
+    passwords = root / "passwords.json"
+    passwords.write_text(json.dumps(USERS))
+    settings = {
+        "CORE__AUTH_MANAGER": "one_dag_hidden.OneDagHidden",
+        "CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "False",
+        "CORE__SIMPLE_AUTH_MANAGER_USERS": "admin:admin,guest:viewer",
+        "CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(passwords),
+        **more,
+    }
+    config = StackConfig(
+        home=root / "home",
+        dags=HERE / "training_dags",
+        database_url=database_url,
+        settings={f"AIRFLOW__{name}": value for name, value in settings.items()} | {"PYTHONPATH": str(HERE)},
+    )
+    stack = Stack(config)
+    url = f"{stack.url}{BELOW}"
+    stack["api-server"].env["AIRFLOW__API__BASE_URL"] = url
+    try:
+        stack.config.home.mkdir(parents=True, exist_ok=True)
+        stack.migrate()
+        stack["api-server"].start()
+        stack.airflow("dags", "reserialize")
+        stack.wait_healthy(["api-server"])
+        yield TrainingServer(stack, url, UsersApi(url, "admin"))
+    finally:
+        stack.stop()
