@@ -14,7 +14,7 @@ from ptjob_provider.cli.output import emit_rows, printable, say
 from ptjob_provider.core.diagnosis import failed_replicas_text, is_clean_up
 from ptjob_provider.core.history import ContainerKind
 from ptjob_provider.core.status import JobPhase, parse_instant
-from ptjob_provider.core.training_progress import Progress, epoch_text, progress_text, step_text
+from ptjob_provider.core.training_progress import Progress, epoch_text, progress_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -125,7 +125,7 @@ def jobs(rows: Sequence[Mapping[str, Any]], *, now: datetime, with_namespace: bo
         "AGE": lambda row: _age(row["created_at"], now),
         "RAN": lambda row: _ran(row, now),
         "STEP": lambda row: _step(row["progress"]),
-        "ETA": lambda row: _known((row["progress"] or {}).get("eta"), lambda left: duration(timedelta(seconds=left))),
+        "ETA": lambda row: _left(row["progress"] or {}, now),
         "KIND": lambda row: row["kind"],
         "NODE": lambda row: ", ".join(row["nodes"]),
         "OWNER": lambda row: owner_text(row["owner"]),
@@ -141,7 +141,17 @@ def jobs(rows: Sequence[Mapping[str, Any]], *, now: datetime, with_namespace: bo
 
 def _step(progress: Mapping[str, Any] | None) -> str:
     now = Progress.from_dict(progress or {})
-    return step_text(now) or epoch_text(now) or "-"
+    of = f"/{now.total}" if now.total else ""
+    return f"{now.step}{of}" if now.step is not None else epoch_text(now) or "-"
+
+
+def _left(progress: Mapping[str, Any], now: datetime) -> str:
+    """Return the time left, counted from now; `-` if it is unknown, or over without a word of the training."""
+    eta, at = progress.get("eta"), parse_instant(progress.get("at"))
+    if eta is None or at is None:
+        return "-"
+    left = timedelta(seconds=eta) - max(now - at, timedelta())
+    return duration(left) if left >= timedelta() else "-"
 
 
 def _ran(row: Mapping[str, Any], now: datetime) -> str:

@@ -76,7 +76,10 @@ def progress_text(progress: Progress | None) -> str:
     """Return a state in words: epoch, step, percent, rate, time until the step's total, loss; "" if it is unknown."""
     if progress is None:
         return ""
-    parts = [epoch_text(progress), f"step {step_text(progress)}" if progress.step is not None else ""]
+    parts = [epoch_text(progress)]
+    if progress.step is not None:
+        of = f"/{progress.total} ({progress.step / progress.total:.0%})" if progress.total else ""
+        parts.append(f"step {progress.step}{of}")
     if progress.rate:
         parts.append(f"{progress.rate:.3g} steps/s" if progress.rate >= 1 else f"{1 / progress.rate:.3g} s/step")
     if progress.eta is not None:
@@ -95,12 +98,6 @@ def epoch_text(progress: Progress) -> str:
     """Return `epoch 3/12`; "" if it is unknown."""
     of = f"/{progress.epochs}" if progress.epochs else ""
     return f"epoch {progress.epoch:g}{of}" if progress.epoch is not None else ""
-
-
-def step_text(progress: Progress) -> str:
-    """Return `120/1000 (12%)`; "" if it is unknown."""
-    of = f"/{progress.total} ({(progress.step or 0) / progress.total:.0%})" if progress.total else ""
-    return f"{progress.step}{of}" if progress.step is not None else ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -136,11 +136,11 @@ def test_a_list_asks_for_no_log_but_with_the_flag_for_one_of_each_running_job(pt
     assert plain.asked == []
     assert asked.asked == [(f"{name}-master-0", "pytorch", FEW_LINES) for name in ("a", "b")]
     assert "STEP" not in without.stdout
-    assert column(with_progress.stdout, "STEP") == ["3/4 (75%)", "3/4 (75%)", "-", "-"]
+    assert column(with_progress.stdout, "STEP") == ["3/4", "3/4", "-", "-"]
     assert named.stdout.split() == ["a", "b", "over", "waits"]
 
 
-def test_a_list_shows_step_and_time_left(ptjob: Callable[..., Result]) -> None:
+def test_a_list_shows_each_jobs_step(ptjob: Callable[..., Result]) -> None:
     """`-`: the log says nothing, or cannot be read, which one line says of all."""
     inspector = CountingInspector(
         bar="Training:  50%|# | 5/10 [00:05<00:05,  1.00s/it]",
@@ -154,8 +154,7 @@ def test_a_list_shows_step_and_time_left(ptjob: Callable[..., Result]) -> None:
     shown = ptjob(backend_with(*jobs), "list", "--progress", inspector=inspector)
     told = json.loads(ptjob(backend_with(*jobs), "list", "--progress", "-o", "json", inspector=inspector).stdout)
 
-    assert column(shown.stdout, "STEP") == ["5/10 (50%)", "epoch 3/12", "-", "-", "-"]
-    assert column(shown.stdout, "ETA") == ["5s", "-", "-", "-", "-"]
+    assert column(shown.stdout, "STEP") == ["5/10", "epoch 3/12", "-", "-", "-"]
     assert shown.stderr == "── 2 of 5 logs could not be read: gone\n"
     assert [row["progress"] and row["progress"]["step"] for row in told] == [5, None, None, None, None]
     assert told[0]["progress"]["eta"] == 5.0
@@ -183,7 +182,7 @@ def test_what_a_train_jobs_program_reports_counts_more_than_its_log(ptjob: Calla
     listed = ptjob(backend, "list", "--progress", inspector=inspector)
     told = json.loads(ptjob(backend, "get", "digits", "-o", "json", inspector=inspector).stdout)["progress"]
 
-    assert (column(listed.stdout, "STEP"), column(listed.stdout, "ETA")) == (["45/100 (45%)"], ["13m15s"])
+    assert column(listed.stdout, "STEP") == ["45/100"]
     assert (told["step"], told["eta"], told["source"]) == (45, 795, "trainerStatus")
     assert inspector.asked == []
 
@@ -370,7 +369,7 @@ def test_a_hostile_log_neither_breaks_the_terminal_nor_what_programs_read(machin
     assert r"─ \x1b[2J\x1b]0;owned\x07loss  2 ─" in plain(shown)
     assert told["progress"]["step"] == 2
     assert {"loss": 2.0, "\ufffd": 2.0}.items() <= told["progress"]["metrics"].items()
-    assert "2/9 (22%)" in listed
+    assert column(listed, "STEP") == ["2/9"]
 
 
 def test_a_long_log_is_read_from_its_end(machine: Machine) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from fakes import ScriptedBackend, finished
@@ -15,6 +15,7 @@ from ptjob_provider.core.history import ContainerKind, PodHistory, Termination, 
 from ptjob_provider.core.history.peak_usage import PeakUsage
 from ptjob_provider.core.identity import CODE_ANNOTATION, RECORD_ANNOTATION
 from ptjob_provider.core.run.snapshot import look
+from ptjob_provider.core.training_progress import Progress
 from recorded import recorded
 from rows import each_row
 
@@ -255,3 +256,24 @@ def test_peaks_are_shown_in_kubernetes_units() -> None:
 
     assert column(shown, "PEAK MEMORY") == ["1.5Gi"]
     assert column(shown, "PEAK CPU") == ["-"]
+
+
+@each_row(
+    ("progress", "step", "left"),
+    [
+        (None, "-", "-"),
+        (Progress(step=5, total=10, eta=90.4, at=NOW.isoformat()), "5/10", "1m30s"),
+        (Progress(step=5, total=10, eta=90.4, at=(NOW - timedelta(seconds=30)).isoformat()), "5/10", "1m0s"),
+        (Progress(step=5, total=10, eta=90.4, at=(NOW - timedelta(seconds=91)).isoformat()), "5/10", "-"),
+        (Progress(step=5, total=10, eta=90.4, at=(NOW + timedelta(seconds=9)).isoformat()), "5/10", "1m30s"),
+        (Progress(step=5, at=NOW.isoformat()), "5", "-"),
+        (Progress(epoch=2.5, epochs=3, at=NOW.isoformat()), "epoch 2.5/3", "-"),
+    ],
+)
+def test_the_time_left_is_counted_from_now(progress: Progress | None, step: str, left: str) -> None:
+    """A training that should be over, and says nothing, has none; a node's clock may be ahead."""
+    row = {**row_of(recorded("pytorchjob-running")), "progress": progress and progress.to_dict()}
+
+    shown = tables.jobs([row], now=NOW)
+
+    assert (column(shown, "STEP"), column(shown, "ETA")) == ([step], [left])
