@@ -443,7 +443,8 @@ def _folder(revision: Mapping[str, Any] | None) -> str:
 
 def _tfevents(snapshot: Snapshot, value: Mapping[str, Any] | None) -> str:
     declared = snapshot.submission.outputs.tfevents
-    scalars = [f"{tag}={scalar:.4g}" for tag, scalar in value["scalars"].items()] if value else []
+    last = value["scalars"] if value else {}
+    scalars = [f"{tag}={each if isinstance(each, str) else f'{each:.4g}'}" for tag, each in last.items()]
     facts = f" (step {value['last_step']}: {', '.join(scalars)})" if value and scalars else ""
     return f"{declared.uri}{facts}" if declared else ""
 

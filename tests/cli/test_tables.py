@@ -13,7 +13,14 @@ from ptjob_provider.cli.jobs import row_of
 from ptjob_provider.core.backend import Observation
 from ptjob_provider.core.history import ContainerKind, PodHistory, Termination, to_text
 from ptjob_provider.core.history.peak_usage import PeakUsage
-from ptjob_provider.core.identity import CODE_ANNOTATION, RECORD_ANNOTATION
+from ptjob_provider.core.identity import CODE_ANNOTATION, OUTPUTS_ANNOTATION, RECORD_ANNOTATION, REPORT_ANNOTATION
+from ptjob_provider.core.outputs.contract import (
+    OutputFacts,
+    OutputReport,
+    ResolvedOutput,
+    ResolvedOutputs,
+    report_text,
+)
 from ptjob_provider.core.run.snapshot import look
 from ptjob_provider.core.training_progress import Progress
 from recorded import recorded
@@ -98,6 +105,19 @@ async def test_the_folder_of_a_job_is_shown_by_its_content_and_its_commit(state:
     job["metadata"]["annotations"] = {CODE_ANNOTATION: json.dumps({"digest": "sha256:d99c", **state})}
 
     assert rows_of(await snapshot_of(job))["code"] == shown
+
+
+async def test_scalars_are_shown_that_are_no_numbers() -> None:
+    """JSON has no NaN, which a training that has diverged writes, so that the report has a text."""
+    output = ResolvedOutput(uri="pvc://runs/tb", claim="runs", path="tb", container_path="/data/tb")
+    facts = OutputFacts(exists=True, files=1, bytes=9, last_step=7, scalars={"loss": "NaN", "lr": 0.25})
+    job = recorded("pytorchjob-succeeded")
+    job["metadata"]["annotations"] = {
+        OUTPUTS_ANNOTATION: json.dumps(ResolvedOutputs(tfevents=output).to_dict()),
+        REPORT_ANNOTATION: report_text(OutputReport(tfevents=facts)),
+    }
+
+    assert rows_of(await snapshot_of(job))["tfevents"] == "pvc://runs/tb (step 7: loss=NaN, lr=0.25)"
 
 
 @each_row(
