@@ -107,10 +107,10 @@ def test_the_pod_looks_where_the_training_code_wrote() -> None:
 
     pod = made(job(container={"volumeMounts": mounts}, volumes=volumes), tfevents=tfevents)
 
-    assert pod["spec"]["volumes"] == [{"name": "claim-0", "persistentVolumeClaim": {"claimName": "runs"}}]
+    assert pod["spec"]["volumes"] == [{"name": "runs", "persistentVolumeClaim": {"claimName": "runs"}}]
     assert container(pod)["volumeMounts"] == [
-        {"name": "claim-0", "mountPath": "/data", "readOnly": False},
-        {"name": "claim-0", "mountPath": "/data/logs", "readOnly": True, "subPath": "tensorboard"},
+        {"name": "runs", "mountPath": "/data"},
+        {"name": "runs", "mountPath": "/data/logs", "readOnly": True, "subPath": "tensorboard"},
     ]
     assert json.loads(environment(pod)["PTJOB_REQUEST"]) == {
         "model": "/data/a/model.pt",

@@ -197,18 +197,12 @@ def _mount_of(output: ResolvedOutput, mounts: Sequence[Mount]) -> Mount:
     return mount
 
 
-def _mounted(container: Manifest, mounts_of: Mapping[str, Mount]) -> Manifest:
+def _mounted(container: Manifest, mounts: Mapping[str, Mount]) -> Manifest:
     """Return the pod's fields `containers` and `volumes`, with each mount once."""
-    mounts = list(dict.fromkeys(mounts_of.values()))
-    names = {claim: f"claim-{number}" for number, claim in enumerate(dict.fromkeys(mount.claim for mount in mounts))}
-    volumes = [{"name": name, "persistentVolumeClaim": {"claimName": claim}} for claim, name in names.items()]
-    wired = [_wire_mount(mount, names[mount.claim]) for mount in mounts]
-    return {"containers": [{**container, "volumeMounts": wired}], "volumes": volumes}
-
-
-def _wire_mount(mount: Mount, volume: str) -> Manifest:
-    mounted = {"name": volume, "mountPath": mount.mount_path, "readOnly": mount.read_only}
-    return mounted | ({"subPath": mount.sub_path} if mount.sub_path else {})
+    template: Manifest = {"spec": {"containers": [container]}}
+    for mount in dict.fromkeys(mounts.values()):
+        template = pod_template.with_claim(template, mount, container=CONTAINER)
+    return dict(template["spec"])
 
 
 ASKS_FOR = "{cpu} CPU and {memory}".format_map(RESOURCES["requests"])
