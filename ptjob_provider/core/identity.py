@@ -160,19 +160,20 @@ def object_name(stem: str, owner: Owner, attempt: int, *, longest: int = MAX_NAM
         InvalidSpec: the stem is not a DNS-1035 label, which the webhook requires for PyTorchJobs.
     """
     identity = json.dumps([owner.instance, sorted(owner.ids.items()), attempt], separators=(",", ":"))
-    digest = hashlib.sha256(identity.encode()).hexdigest()[:_HASH_LENGTH]
-    readable = check_name(stem)[: min(longest, MAX_NAME) - _HASH_LENGTH - 1].rstrip("-")
-    return f"{readable}-{digest}"
+    return _with_hash(check_name(stem), identity, min(longest, MAX_NAME))
+
+
+def _with_hash(name: str, text: str, longest: int) -> str:
+    """Return the beginning of a name, with a hash of the text behind it."""
+    digest = hashlib.sha256(text.encode()).hexdigest()[:_HASH_LENGTH]
+    return f"{name[: longest - _HASH_LENGTH - 1].rstrip('-')}-{digest}"
 
 
 def stem_of(task: str) -> str:
     """Return a valid stem for object names, derived from a task's name; one above MAX_NAME ends in a hash instead."""
     safe = re.sub(r"[^a-z0-9]+", "-", task.lower()).strip("-")
     stem = safe if safe[:1].isalpha() else f"job-{safe}".rstrip("-")
-    if len(stem) <= MAX_NAME:
-        return stem
-    digest = hashlib.sha256(task.encode()).hexdigest()[:_HASH_LENGTH]
-    return f"{stem[: MAX_NAME - _HASH_LENGTH - 1].rstrip('-')}-{digest}"
+    return stem if len(stem) <= MAX_NAME else _with_hash(stem, task, MAX_NAME)
 
 
 def check_name(name: str, *, field: str = "name", max_length: int = 63) -> str:
