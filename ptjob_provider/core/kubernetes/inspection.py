@@ -103,12 +103,10 @@ class _Probe:
 
     Attributes:
         pod: last observed state of the pod; None before it was created.
-        is_requested: the creation was requested, so that the pod may exist.
     """
 
     def __init__(self, client: Client, namespace: str, name: str, options: ProbeOptions) -> None:
         self.pod: Manifest | None = None
-        self.is_requested = False
         self._client = client
         self._namespace = namespace
         self._name = name
@@ -137,13 +135,11 @@ class _Probe:
         return f"{late}: it {obstacle(self.pod, events, title=self._options.title)}"
 
     async def delete(self) -> None:
-        """Delete the pod if it may exist. If that fails, the pod ends at its deadline and is deleted with the job."""
-        if not self.is_requested:
-            return
+        """Delete the pod if it exists. If that fails, the pod ends at its deadline and is deleted with the job."""
         try:
             async with asyncio.timeout(_AFTERWARDS):
                 await self._client.delete(self._path)
-        except JobNotFound:
+        except (JobNotFound, PermissionDenied):  # it was not created, as a rule
             return
         except (PTJobError, TimeoutError) as error:
             logger.warning("%s could not be deleted; it is deleted with the job: %s", self, error)
@@ -159,15 +155,11 @@ class _Probe:
 
     async def _create(self, manifest: Manifest) -> None:
         """Create the pod; retry while the quota is full, because the job's own pods may still be terminating."""
-        self.is_requested = True
         while True:
             try:
                 self.pod = await self._client.post(paths.pods(self._namespace), manifest)
             except JobAlreadyExists:  # an earlier try of this request has created it: the name is random
                 return
-            except PermissionDenied:
-                self.is_requested = False
-                raise
             except ClusterUnavailable as error:
                 if error.code != HTTPStatus.FORBIDDEN:
                     raise
