@@ -134,7 +134,7 @@ _VALUE = rf"(?P<value>{_FLOAT})(?![\w:%/]|\.\d)"
 _WORD = r"(?<![\w./])[A-Za-z][\w./]{0,39}"
 _TAG = rf"{_WORD}(?: loss)?|(?<![\w./])loss [a-z]+"
 _PAIR = re.compile(rf"""(?i)(?P<tag>{_TAG})["'\]]? {{0,3}}[:=] {{0,8}}["']?{_VALUE}""")
-_LOSS = re.compile(rf"(?i)(?P<tag>(?:\b[a-z.]+ )?(?<![\w./])[\w./]*loss) {_VALUE}")
+_LOSS = re.compile(rf"(?i)(?P<tag>(?:\b[a-z.]{{1,39}} )?(?<![\w./])[\w./]*loss) {_VALUE}")
 """A loss and its value with only a space between them."""
 
 _OF_EVALUATION = re.compile(r"(?i)(?:val|valid|validation|eval|evaluation|test|dev|predict)(?![a-z])")
