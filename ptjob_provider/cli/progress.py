@@ -124,6 +124,7 @@ async def read(
                 before = reader.progress
                 if (progress := reader.feed(line)) is not None and progress is not before:
                     curve.add(progress)
+                await asyncio.sleep(0)  # the limit holds also for lines that are there, and take long to understand
     except TimeoutError as error:
         raise _unanswered(ref) from error
     return Seen(progress=reader.progress, curve=curve) if reader.progress else None

@@ -16,6 +16,7 @@ from api_server_stand_in import SILENT, STALLED, StandInApiServer, stand_in_api_
 from cluster.shell import until
 from fakes import ScriptedBackend
 from ptjob_provider import train
+from ptjob_provider.cli import progress
 from ptjob_provider.cli.progress import ANSWER, AT_ONCE, FEW_LINES, of_jobs, read
 from ptjob_provider.core.backend import Observation
 from ptjob_provider.core.errors import ClusterUnavailable, InvalidSpec, JobNotFound, PermissionDenied
@@ -259,6 +260,20 @@ async def test_a_log_that_does_not_come_is_an_error_within_seconds(step: Any) ->
             await read(inspector, JobRef.of(job()), REPLICA)
 
     assert clock() - began <= ANSWER + 1
+
+
+async def test_a_log_without_an_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its lines are there as soon as they are read, so that nothing is ever waited for."""
+
+    class Endless(CountingInspector):
+        async def container_log(self, *given: Any, **more: Any) -> AsyncGenerator[LogLine, None]:
+            (line,) = [line async for line in super().container_log(*given, **more)]
+            while True:
+                yield line
+
+    monkeypatch.setattr(progress, "ANSWER", 0.1)
+    with pytest.raises(ClusterUnavailable, match="did not arrive"):
+        await read(Endless(), JobRef.of(job()), REPLICA)  # type: ignore[arg-type]
 
 
 # --- one job
