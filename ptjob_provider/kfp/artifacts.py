@@ -21,7 +21,6 @@ from ptjob_provider.kfp.curves import page
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ptjob_provider.core.curve import Curve
     from ptjob_provider.core.local import LocalConfig
 
 
@@ -75,7 +74,7 @@ class Artifacts:
         *,
         model_artifact: ModelArtifact,
         local: LocalConfig | None,
-        logged: Curve | None = None,
+        logged: Mapping[str, Any] | None = None,
     ) -> StepOutputs:
         """Write all artifacts and return the output parameters.
 
@@ -83,7 +82,7 @@ class Artifacts:
             result: the result (`core.outputs.result`) of a job that has succeeded.
             model_artifact: how to pass on the model.
             local: how jobs run on this machine; None on a cluster.
-            logged: what rank 0's log says; its curves are drawn if the training has written none.
+            logged: value of `Curve.to_dict` from rank 0's log, drawn if the training has written no curves.
 
         Raises:
             OutputsNotVerified: the model could not be copied.
@@ -96,7 +95,7 @@ class Artifacts:
             self.metrics.log_metric(tag, value)
         title = f"{job['namespace']}/{job['name']}"
         written = (tfevents or {}).get("curves")
-        unit, curves = ("step", written) if written or not logged else drawable(logged.to_dict())
+        unit, curves = ("step", written) if written or not logged else drawable(logged)
         _write(self.curves.path, page(title, curves or {}, unit=unit))
         _write(self.report.path, report(result))
         return StepOutputs(

@@ -171,6 +171,7 @@ class Training:
     def session(self, store: AttemptStore, termination: StepTermination, *, began: datetime) -> Session:
         """Return the session of this try, which began at this instant."""
         request, environment = self.request, self.environment
+        self.log.state = TrainingState(request.progress)
         installation = replace(environment.installation, template=request.template(environment.installation.template))
 
         async def known(submission: Submission) -> None:
@@ -198,7 +199,7 @@ class Training:
                 keep_running_pods=request.keep_running_pods,
                 curves=True,
                 mask=self.log.mask,
-                state=TrainingState(request.progress),
+                state=self.log.state,
             ),
         )
         return session
@@ -308,7 +309,10 @@ def run(
         def write(result: dict[str, Any]) -> StepOutputs:
             passed_on = outgoing(result, log.notice, largest=EXACT_AS_FLOAT)
             how, local = request.model_artifact, environment.local
-            return Artifacts.of(given).write(passed_on, model_artifact=how, local=local, logged=log.curve)
+            logged = dict(outcome.progress.get("curve") or {})
+            if logged:
+                logged["metrics"] = {log.mask(tag): values for tag, values in logged["metrics"].items()}
+            return Artifacts.of(given).write(passed_on, model_artifact=how, local=local, logged=logged)
 
         return asyncio.run(session.finish(ref, outcome, deliver=write))
     except PTJobError as error:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ptjob_provider.core.curve import Curve
 from ptjob_provider.core.logs import StateFilter
-from ptjob_provider.core.training_progress import ProgressReader, progress_text
+from ptjob_provider.core.run.training_state import TrainingState
+from ptjob_provider.core.training_progress import progress_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -56,7 +55,7 @@ class StepLog:
 
     Attributes:
         mask: the argument.
-        curve: the training's course, as the lines say.
+        state: what the follower knows about the training.
         when_unread: called when no process reads the output any more. Older versions of Argo signal only the process
             that reads it, Kubeflow's launcher, and not the step.
     """
@@ -65,12 +64,12 @@ class StepLog:
         self, mask: Masking, stream: TextIO | None = None, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.mask = mask
-        self.curve = Curve()
+        self.state = TrainingState()
         self.when_unread: Callable[[], None] = lambda: None
         self._stream = stream or sys.stdout
         self._is_in_a_line = False
         self._states = StateFilter()
-        self._reader = ProgressReader()
+        self._seen = self.state.progress
         self._clock = clock
         self._told_at = clock()
 
@@ -81,17 +80,6 @@ class StepLog:
                 self.notice(shown.text)
             else:
                 self._print_line(shown)
-        self._watch(line)
-
-    def _watch(self, line: LogLine) -> None:
-        """Keep what a line says about the training; print the time left now and then, which only bars say already."""
-        before, now = self._reader.progress, self._reader.feed(replace(line, text=self.mask(line.text)))
-        if now is None or now is before:
-            return
-        self.curve.add(now)
-        if now.eta is not None and now.source != "bar" and self._clock() >= self._told_at + _INTERVAL:
-            self._told_at = self._clock()
-            self.notice(progress_text(now))
 
     def notice(self, text: str) -> None:
         """Print one notice about the job on a line of its own."""
@@ -105,7 +93,17 @@ class StepLog:
 
     async def room(self) -> None:
         """Let the event loop handle a termination signal between two lines; a slow reader blocks `print` itself."""
+        self._tell_time_left()
         await asyncio.sleep(0)
+
+    def _tell_time_left(self) -> None:
+        """Print the time left after a line that says how far the training is, now and then; bars say it themselves."""
+        before, self._seen = self._seen, self.state.progress
+        if self._seen is before or self._seen.eta is None or self._seen.source == "bar":
+            return
+        if self._clock() >= self._told_at + _INTERVAL:
+            self._told_at = self._clock()
+            self.notice(progress_text(self._seen))
 
     def _print_line(self, line: LogLine) -> None:
         self._print(self.mask(line.text), end="" if line.continues else "\n")

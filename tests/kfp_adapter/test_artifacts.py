@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from kfp import dsl
@@ -16,6 +16,9 @@ from ptjob_provider.core.training_progress import Progress
 from ptjob_provider.kfp.artifacts import Artifacts, ModelArtifact, StepOutputs, report
 from ptjob_provider.kfp.claim_paths import find_output
 from rows import each_row
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 MODEL = {
     "uri": "pvc://models/run|1/m",
@@ -51,7 +54,7 @@ def artifacts(folder: Path) -> Artifacts:
 
 
 def write(
-    folder: Path, made: Artifacts, word: str = "reference", *, logged: Curve | None = None, **changes: Any
+    folder: Path, made: Artifacts, word: str = "reference", *, logged: Mapping[str, Any] | None = None, **changes: Any
 ) -> StepOutputs:
     """Write the artifacts of a result; claims are directories of the folder."""
     local = LocalConfig(root=folder)
@@ -91,7 +94,7 @@ def test_the_curves_of_the_log_are_drawn_if_there_are_no_events(
         metrics = {"<i>loss": 2.0 - number, "big": 1e308 * (number - 0.5)}
         logged.add(Progress(step=step, at=at, metrics=metrics))
 
-    write(tmp_path, made, logged=logged, **changes)
+    write(tmp_path, made, logged=logged.to_dict(), **changes)
 
     page = Path(made.curves.path).read_text()
     assert [each.partition("</h2>")[0] for each in page.split("<h2>")[1:]] == [shown]

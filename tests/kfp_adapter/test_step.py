@@ -87,11 +87,23 @@ def test_a_job_that_succeeds_is_handed_on_by_reference(
 
 
 def test_the_curves_of_a_training_without_events_are_those_of_its_log(local_step: LocalStep) -> None:
-    local_step.run("for n in range(3): print(f'step {n}/3 loss: {2 - n / 2}')")
+    """The name of a metric is masked as the lines are."""
+    program = (
+        "import json, os\nfor n in range(3): print(json.dumps({'step': n, 'loss': 2 - n / 2, os.environ['T']: n}))"
+    )
+    local_step.run(program, env={"T": {"secret": "hub", "key": "token"}})
 
     page = Path(local_step.artifacts["curves"].path).read_text()
-    assert "<h2>loss</h2>" in page
+    assert [each.partition("</h2>")[0] for each in page.split("<h2>")[1:]] == ["loss", "***"]
     assert "last 1 at step 2; lowest 1 at 2, highest 2 at 0" in page
+
+
+def test_a_pattern_reads_lines_of_a_programs_own(local_step: LocalStep) -> None:
+    pattern = r"update (?P<step>\d+), L (?P<loss>[\d.]+)"
+
+    local_step.run("for n in range(3): print(f'update {n}, L {2 - n / 2}')", progress=pattern)
+
+    assert "last 1 at step 2" in Path(local_step.artifacts["curves"].path).read_text()
 
 
 RETURNS = """
