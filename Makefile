@@ -118,6 +118,11 @@ soak: env-airflow ## 1,000 random fault schedules between the jobs and that Kube
 soak-kfp: env-kfp ## a hundred steps of pipelines on that Kubernetes, killed, terminated and deleted at random moments
 	@PYTHONPATH=tests:. .venv-kfp/bin/python -m kfp_cluster --soak $(or $(COUNT),100)
 
+.PHONY: soak-checkpoints
+soak-checkpoints: env-airflow ## 200 half-written checkpoints of each format; what is found must load in the library that has written it
+	@[ -d .venv-checkpoints ] || scripts/environment.sh wheel airflow .venv-checkpoints torch transformers accelerate lightning safetensors
+	@PYTHONPATH=tests:. .venv-checkpoints/bin/python -m cut_checkpoints $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED))
+
 .PHONY: soak-retraining
 soak-retraining: env-airflow ## 200 batches of data, dropped while triggerers are killed and trainings fail; about 20 minutes
 	@PYTHONPATH=tests:. .venv/bin/python -m retraining $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED))
@@ -135,4 +140,4 @@ constraints: ## compile constraints/*.txt anew from pyproject.toml
 
 .PHONY: clean
 clean: ## remove what the words above have made in this folder
-	rm -rf .venv .venv-kfp .venv-kfp-oldest .venv-bench .venv-release .venv-airflow-* .demo .coverage* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .test-times.jsonl dist
+	rm -rf .venv .venv-kfp .venv-kfp-oldest .venv-bench .venv-release .venv-checkpoints .venv-airflow-* .demo .coverage* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .test-times.jsonl dist
