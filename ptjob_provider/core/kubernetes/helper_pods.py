@@ -65,41 +65,32 @@ async def running(
         ClusterError: the pod has ended, can never start, or was not usable in time; the text says why.
     """
     namespace, name = manifest["metadata"]["namespace"], manifest["metadata"]["name"]
+
+    async def until_usable() -> None:
+        pod: Manifest = {}
+        began, told = time.monotonic(), ""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while not pod or not (has_ended(pod) or never_starts(pod)):
+                    pod = await client.get(paths.pods(namespace, name))
+                    if is_usable(pod):
+                        return
+                    wait = wait_of(read_pod(pod, ""), ())
+                    reason = f"{wait.kind}/{wait.container}" if wait else told  # a failed pull and its back-off are one
+                    if reason != told and time.monotonic() - began >= _QUIET:
+                        told = reason
+                        tell(f"the pod {namespace}/{name} {problem(pod)}")
+                    await asyncio.sleep(_INTERVAL)
+        raise ClusterError(f"the pod {namespace}/{name} {obstacle(pod, await events_of(client, namespace, name))}")
+
     try:
         with suppress(JobAlreadyExists):  # an earlier try of this request has created it: the name is random
             await client.post(paths.pods(namespace), manifest)
-        await _until(client, namespace, name, is_usable, seconds=seconds, obstacle=obstacle, tell=tell)
+        await until_usable()
         yield
     finally:
         with suppress(PTJobError):
             await client.delete(paths.pods(namespace, name))
-
-
-async def _until(
-    client: Client,
-    namespace: str,
-    name: str,
-    is_usable: Callable[[Manifest], bool],
-    *,
-    seconds: float,
-    obstacle: Callable[[Manifest, Sequence[Manifest]], str],
-    tell: Callable[[str], None],
-) -> None:
-    pod: Manifest = {}
-    began, told = time.monotonic(), ""
-    with suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            while not pod or not (has_ended(pod) or never_starts(pod)):
-                pod = await client.get(paths.pods(namespace, name))
-                if is_usable(pod):
-                    return
-                wait = wait_of(read_pod(pod, ""), ())
-                reason = f"{wait.kind}/{wait.container}" if wait else told  # a failed pull and its back-off are one
-                if reason != told and time.monotonic() - began >= _QUIET:
-                    told = reason
-                    tell(f"the pod {namespace}/{name} {problem(pod)}")
-                await asyncio.sleep(_INTERVAL)
-    raise ClusterError(f"the pod {namespace}/{name} {obstacle(pod, await events_of(client, namespace, name))}")
 
 
 async def events_of(client: Client, namespace: str, name: str) -> Sequence[Manifest]:
