@@ -265,8 +265,9 @@ class ReplicaLog:
         self, run: Run, chunks: AsyncGenerator[bytes, None], *, is_previous: bool = False
     ) -> AsyncGenerator[LogLine, None]:
         """Yield the new lines of one response; notices of lost lines come before the lines that follow the gap."""
-        expected, self._unfinished = self._position.expected(run), []
-        reader = LogReader(run, self._position.since(run))
+        since, self._unfinished = self._position.since(run), []
+        reader = LogReader(run, since)
+        expected = since if since and since.ordinal >= 0 else None  # a notice's cursor is that of no line
         async for line in self._all_of(run, reader, chunks):
             if expected is not None and reader.counter.has_reached is False:
                 yield await self._rotation_notice(run, expected, line.timestamp, is_previous=is_previous)

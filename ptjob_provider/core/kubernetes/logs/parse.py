@@ -97,14 +97,6 @@ class ReadPosition:
         read = self.read
         return read if read and (read.pod_uid, read.restart_count) == (run.pod_uid, run.restart_count) else None
 
-    def expected(self, run: Run) -> LogCursor | None:
-        """Return the cursor that must appear in the response if no lines are lost; None if this is unknown.
-
-        It is unknown for the cursor of a notice, which is no line.
-        """
-        read = self.since(run)
-        return None if read is None or read.ordinal < 0 else read
-
     def may_be_of(self, run: Run) -> bool:
         """Return whether the last line was reported as an earlier run's, although this run may have written it."""
         read = self.read

@@ -108,12 +108,13 @@ class LoggedReplica:
 
     async def _seems_over(self, pod: Manifest | None) -> bool:
         job = await self._cache.job()
+        has_stopped = pod is None or runs.has_stopped(pod, self._kind.CONTAINER)
         if job is None:
-            return pod is None or self._has_stopped(pod)
+            return has_stopped
         is_finished = self._kind.read_status(job).phase.is_terminal
         if pod is None:
             return is_finished
-        return self._has_stopped(pod) and (
+        return has_stopped and (
             is_finished or pod["status"].get("phase") == "Succeeded" or not self._kind.is_restarted(job, self._name)
         )
 
@@ -138,9 +139,6 @@ class LoggedReplica:
             return True
         has_replica = any(each.name == self._name for each in self._kind.replicas(job))
         return has_replica and self._kind.read_status(job).phase not in {JobPhase.PENDING, JobPhase.SUSPENDED}
-
-    def _has_stopped(self, pod: Manifest) -> bool:
-        return runs.has_stopped(pod, self._kind.CONTAINER)
 
     async def _holds(self, condition: Callable[[Manifest | None], bool], *, within: float) -> bool:
         """Return whether the condition holds for the pod now or within these seconds."""
