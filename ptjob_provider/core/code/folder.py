@@ -117,9 +117,8 @@ def with_packed_folder(job: TrainingJob, *, beside: Path) -> TrainingJob:
     Raises:
         InvalidSpec: the folder does not exist or cannot be packed.
     """
-    source = job.code
-    folder = source.folder_beside(beside) if source else None
-    if source is None or folder is None:
+    folder = job.code.folder_beside(beside) if job.code else None
+    if job.code is None or folder is None:
         return job
     with contextlib.ExitStack() as closing:
         tar = closing.enter_context(tempfile.SpooledTemporaryFile(MAX_PACKED))
@@ -127,7 +126,7 @@ def with_packed_folder(job: TrainingJob, *, beside: Path) -> TrainingJob:
         tar.seek(0)
         archive = compressed(tar.read()) if packed.bytes <= MAX_PACKED else b""
         code = PackedCode(
-            folder=source.folder,
+            folder=job.code.folder,
             archive=base64.b64encode(archive).decode(),
             digest=packed.digest,
             code_revision={"digest": f"sha256:{packed.digest}", **revision_of(folder)},
