@@ -60,8 +60,8 @@ async def of_snapshot(inspector: Inspector, snapshot: Snapshot, pattern: LinePat
         PTJobError: the log cannot be read; see `read`.
     """
     submission = snapshot.submission
-    pod = pod_of(submission.rank0, snapshot.pods, snapshot.replica_of)
-    found = await read(inspector, submission.ref, pod, pattern) if pod else None
+    ref, pod = submission.ref, _newest(submission.rank0, snapshot.pods, snapshot.replica_of)
+    found = await read(inspector, ref, *_container(ref, pod), pattern) if pod else None
     if reported := of_trainer({"status": {"trainerStatus": snapshot.trainer_status}}):
         found = Seen(progress=reported, curve=found.curve if found else Curve())
     is_over = snapshot.status.phase.is_terminal
@@ -83,14 +83,15 @@ async def of_jobs(
     slots = asyncio.Semaphore(AT_ONCE)
 
     async def state(job: Manifest) -> Progress | PTJobError | None:
-        ref, pod = JobRef.of(job), kinds.replicas(job)[0].name
+        ref, replica = JobRef.of(job), kinds.replicas(job)[0].name
         if (reported := of_trainer(job)) is not None:
             return reported
         try:
             async with asyncio.timeout(ANSWER), slots:
+                pod: Manifest | None = {"metadata": {"name": replica}}
                 if not kinds.kind_of(job).HAS_FIXED_POD_NAMES:
-                    pod = pod_of(pod, await pods(ref), kinds.replica_of(job))
-                found = await read(inspector, ref, pod, lines=FEW_LINES) if pod else None
+                    pod = _newest(replica, await pods(ref), kinds.replica_of(job))
+                found = await read(inspector, ref, *_container(ref, pod), lines=FEW_LINES) if pod else None
                 return found.progress if found else None
         except TimeoutError:
             return _unanswered(ref)
@@ -100,24 +101,37 @@ async def of_jobs(
     return await asyncio.gather(*map(state, jobs))
 
 
-def pod_of(replica: str, pods: Sequence[Manifest], replica_of: Callable[[Mapping[str, object]], str]) -> str:
-    """Return the name of the replica's newest pod; "" if there is none, or if it has not started."""
+def _newest(
+    replica: str, pods: Sequence[Manifest], replica_of: Callable[[Mapping[str, object]], str]
+) -> Manifest | None:
+    """Return the replica's newest pod; None if there is none, or if it has not started."""
     own = [pod for pod in pods if replica_of(pod) == replica]
-    has_started = bool(own) and (own[-1].get("status") or {}).get("phase") in _STARTED
-    return str(own[-1]["metadata"]["name"]) if has_started else ""
+    return own[-1] if own and (own[-1].get("status") or {}).get("phase") in _STARTED else None
+
+
+def _container(ref: JobRef, pod: Manifest) -> tuple[str, str]:
+    """Return the names of the pod and of its training container: the first one if none has the kind's name."""
+    names, usual = [each["name"] for each in (pod.get("spec") or {}).get("containers") or ()], kinds.named(ref.kind)
+    return pod["metadata"]["name"], names[0] if names and usual.CONTAINER not in names else usual.CONTAINER
 
 
 async def read(
-    inspector: Inspector, ref: JobRef, pod: str, pattern: LinePattern | None = None, *, lines: int = LINES
+    inspector: Inspector,
+    ref: JobRef,
+    pod: str,
+    container: str,
+    pattern: LinePattern | None = None,
+    *,
+    lines: int = LINES,
 ) -> Seen | None:
-    """Return what the last lines of the training in this pod say; None if they say nothing about it.
+    """Return what the last lines of a container say about the training in it; None if they say nothing.
 
     Raises:
         ClusterUnavailable: they did not arrive within ANSWER seconds.
         PTJobError: they cannot be read.
     """
     reader, curve = ProgressReader(pattern), Curve()
-    log = inspector.container_log(ref, pod, kinds.named(ref.kind).CONTAINER, follow=False, tail=lines)
+    log = inspector.container_log(ref, pod, container, follow=False, tail=lines)
     try:
         async with asyncio.timeout(ANSWER), aclosing(log):
             async for line in log:

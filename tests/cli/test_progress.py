@@ -162,15 +162,16 @@ def test_a_list_shows_each_jobs_step(ptjob: Callable[..., Result]) -> None:
 
 
 def test_a_train_jobs_pod_is_found_by_its_replica(ptjob: Callable[..., Result]) -> None:
-    """Its name ends in characters that the job does not tell."""
+    """Its name ends in characters that the job does not tell; its runtime names the container."""
     made = job(**TRAIN_JOB, status={"jobsStatus": [{"name": "node", "active": 1, "ready": 1}]})
     backend, inspector = backend_with(made), CountingInspector()
     labels = {"jobset.sigs.k8s.io/jobset-name": "digits", "batch.kubernetes.io/job-completion-index": "0"}
-    backend.worlds = [Observation(job=made, pods=[pod("digits-node-0-0-x7f2k", **labels)])]
+    own = {**pod("digits-node-0-0-x7f2k", **labels), "spec": {"containers": [{"name": "main"}, {"name": "proxy"}]}}
+    backend.worlds = [Observation(job=made, pods=[own])]
 
     ptjob(backend, "list", "--progress", inspector=inspector)
 
-    assert [name for name, *_ in inspector.asked] == ["digits-node-0-0-x7f2k"]
+    assert inspector.asked == [("digits-node-0-0-x7f2k", "main", FEW_LINES)]
 
 
 def test_what_a_train_jobs_program_reports_counts_more_than_its_log(ptjob: Callable[..., Result]) -> None:
@@ -237,7 +238,7 @@ async def test_progress_takes_one_request_for_the_last_lines() -> None:
     lines = "".join(f"{at(second)} step {second}/9 loss: {9 - second}\n" for second in range(4))
     async with served() as (server, inspector):
         server.script.append((200, lines))
-        found = await read(inspector, JobRef.of(job()), REPLICA)
+        found = await read(inspector, JobRef.of(job()), REPLICA, "pytorch")
 
     (request,) = server.requests
     assert request.startswith(f"GET /api/v1/namespaces/team/pods/{REPLICA}/log?")
@@ -257,7 +258,7 @@ async def test_a_log_that_does_not_come_is_an_error_within_seconds(step: Any) ->
         server.answers = lambda _: step
         began = clock()
         with pytest.raises((ClusterUnavailable, PermissionDenied)):
-            await read(inspector, JobRef.of(job()), REPLICA)
+            await read(inspector, JobRef.of(job()), REPLICA, "pytorch")
 
     assert clock() - began <= ANSWER + 1
 
@@ -273,7 +274,7 @@ async def test_a_log_without_an_end_is_given_up(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(progress, "ANSWER", 0.1)
     with pytest.raises(ClusterUnavailable, match="did not arrive"):
-        await read(Endless(), JobRef.of(job()), REPLICA)  # type: ignore[arg-type]
+        await read(Endless(), JobRef.of(job()), REPLICA, "pytorch")  # type: ignore[arg-type]
 
 
 # --- one job
