@@ -83,8 +83,8 @@ async def of_jobs(
     slots = asyncio.Semaphore(AT_ONCE)
 
     async def state(job: Manifest) -> Progress | PTJobError | None:
-        ref, replica = JobRef.of(job), kinds.replicas(job)[0].name
-        if (reported := of_trainer(job)) is not None:
+        ref, replica = JobRef.of(job), next((each.name for each in kinds.replicas(job)), "")
+        if (reported := of_trainer(job)) is not None or not replica:
             return reported
         try:
             async with asyncio.timeout(ANSWER), slots:

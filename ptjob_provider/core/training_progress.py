@@ -214,7 +214,7 @@ def _object(_: str, match: re.Match[str]) -> Reading | None:
 def _values_of(text: str) -> dict[str, float]:
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         found = {match["tag"]: match["value"] for match in _PAIR.finditer(text)}
     return {key: number for key, value in found.items() if (number := _number(value)) is not None}
 

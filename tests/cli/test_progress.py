@@ -127,7 +127,8 @@ def column(table: str, heading: str) -> list[str]:
 
 
 def test_a_list_asks_for_no_log_but_with_the_flag_for_one_of_each_running_job(ptjob: Callable[..., Result]) -> None:
-    jobs = [job("a"), job("b"), job("over", phase="Succeeded"), job("waits", phase="Created")]
+    empty = job("empty", spec={"pytorchReplicaSpecs": {}})
+    jobs = [job("a"), job("b"), job("over", phase="Succeeded"), job("waits", phase="Created"), empty]
     plain, asked = CountingInspector(), CountingInspector()
 
     without = ptjob(backend_with(*jobs), "list", inspector=plain)
@@ -137,8 +138,8 @@ def test_a_list_asks_for_no_log_but_with_the_flag_for_one_of_each_running_job(pt
     assert plain.asked == []
     assert asked.asked == [(f"{name}-master-0", "pytorch", FEW_LINES) for name in ("a", "b")]
     assert "STEP" not in without.stdout
-    assert column(with_progress.stdout, "STEP") == ["3/4", "3/4", "-", "-"]
-    assert named.stdout.split() == ["a", "b", "over", "waits"]
+    assert column(with_progress.stdout, "STEP") == ["3/4", "3/4", "-", "-", "-"]
+    assert named.stdout.split() == ["a", "b", "over", "waits", "empty"]
 
 
 def test_a_list_shows_each_jobs_step(ptjob: Callable[..., Result]) -> None:

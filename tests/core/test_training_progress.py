@@ -391,3 +391,10 @@ def test_no_line_takes_longer_than_in_proportion_to_its_length() -> None:
     dots, words = (min(seconds(line) for _ in range(5)) for line in lines)
 
     assert dots < 8 * words
+
+
+def test_an_object_that_is_nested_too_deep_ends_no_reader() -> None:
+    """Python's JSON gives up at a thousand levels."""
+    assert read_line('{"step": 7, "loss": 0.5, "x": ' + "[" * 1900 + "}") == read_line(
+        '{"step": 7, "loss": 0.5, "x": [}'
+    )
