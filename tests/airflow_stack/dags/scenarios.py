@@ -28,6 +28,7 @@ def training(**more: Any) -> PyTorchJobOperator:
         "env": {"WORK": "/claim"},
         "termination_grace_period_seconds": 1,
         "retry_delay": timedelta(seconds=1),
+        "progress": r"attempt \d+ step (?P<step>\d+)",
     }
     return PyTorchJobOperator(**{**fields, **more})
 
