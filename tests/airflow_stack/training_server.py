@@ -75,21 +75,25 @@ class TrainingServer:
             self.api.post(f"dags/{dag_id}/dagRuns", {"dag_run_id": run_id, "logical_date": None})
             pushed["_link_PyTorchJobTrainingLink"] = address(dag_id, run_id, task_id, map_index)
         ended = _moment(15) if state not in {"running", "deferred"} else None
-        whose = {"dag": dag_id, "run": run_id, "task": task_id, "place": map_index}
+        row = self.api.task(dag_id, run_id, task_id, map_index)["id"]
         with sa.create_engine(self.stack.database_url).begin() as rows:
-            rows.execute(_PUT, {**whose, "state": state, "start": _moment(0), "end": ended})
+            rows.execute(_PUT, {"row": row, "state": state, "start": _moment(0), "end": ended})
         for key, value in pushed.items():
             body = {"key": key, "value": value, "map_index": map_index}
             self.api.post(f"{_task_path(dag_id, run_id, task_id)}/xcomEntries", body)
 
     def set_xcom(self, run_id: str, key: str, value: Any) -> None:
-        """Replace an XCom, as a trigger does."""
-        self.api.patch(f"{_task_path('digits', run_id, 'train')}/xcomEntries/{key}", {"value": value, "map_index": -1})
+        """Replace an XCom, as a trigger does: its row is another one."""
+        with sa.create_engine(self.stack.database_url).begin() as rows:
+            rows.execute(_DELETE, {"run": run_id, "key": key})
+        body = {"key": key, "value": value, "map_index": -1}
+        self.api.post(f"{_task_path('digits', run_id, 'train')}/xcomEntries", body)
 
 
+_DELETE = sa.text("DELETE FROM xcom WHERE dag_id='digits' AND run_id=:run AND task_id='train' AND key=:key")
 _PUT = sa.text(
     "UPDATE task_instance SET state=:state, start_date=:start, end_date=:end, try_number=try_number+1 "
-    "WHERE dag_id=:dag AND run_id=:run AND task_id=:task AND map_index=:place"
+    "WHERE CAST(id AS TEXT)=:row"
 )
 
 

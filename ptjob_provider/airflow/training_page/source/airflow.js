@@ -5,8 +5,10 @@ import { fields, list } from "./values.js";
 /** The address of this Airflow: the page is at `ptjob/training/` below it, whatever stands before. */
 export const BASE = new URL("../../", location.href);
 
-const JSON_KEYS = ["progress", "return_value", "diagnosis", "usage"];
-const KEYS = [...JSON_KEYS, "job_name", "job_namespace", "job_uid", "tensorboard_url", "model_uri", "tfevents_uri"];
+const KEYS = [
+  ...["job_name", "job_namespace", "tensorboard_url", "progress"],
+  ...["return_value", "diagnosis", "usage", "model_uri", "tfevents_uri"],
+];
 
 /** Airflow's refusal, or no answer; `status` is that of HTTP, 0 without an answer. */
 export class Refused extends Error {
@@ -66,7 +68,7 @@ export class TaskReader {
   async #value({ key, timestamp }) {
     if (this.#known.get(key)?.timestamp === timestamp) return this.#known.get(key).value;
     const { value } = await orNothing(get(`${this.task}/xcomEntries/${key}?map_index=${this.mapIndex}`));
-    this.#known.set(key, { timestamp, value: JSON_KEYS.includes(key) ? parsed(value) : value });
+    this.#known.set(key, { timestamp, value: parsed(value) });
     return this.#known.get(key).value;
   }
 }
@@ -81,9 +83,9 @@ async function orNothing(answer) {
   }
 }
 
-/** Return the value of an XCom, which an Airflow may answer as JSON or as a text that contains JSON. */
+/** Return the value of an XCom, which an Airflow may answer as it is or as JSON in a text. */
 function parsed(value) {
-  if (typeof value !== "string") return value;
+  if (typeof value !== "string" || !/^["{[]/.test(value)) return value;
   try {
     return JSON.parse(value);
   } catch {
