@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING
 
 from benchmarks import report
 from ptjob_provider.core.identity import Owner
-from ptjob_provider.core.local import LocalBackend, LocalConfig
+from ptjob_provider.core.local.backend import LocalBackend
+from ptjob_provider.core.local.config import LocalConfig
 from ptjob_provider.core.run.follow import follow
 from ptjob_provider.core.run.submit import ensure_submitted
 from ptjob_provider.core.spec import TrainingJob

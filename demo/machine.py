@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from demo.folder import ROOT, Folder
-from ptjob_provider.core.local import LocalBackend, LocalConfig
+from ptjob_provider.core.local.backend import LocalBackend
+from ptjob_provider.core.local.config import LocalConfig
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

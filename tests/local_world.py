@@ -7,7 +7,7 @@ import signal
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from ptjob_provider.core.local import base_environment
+from ptjob_provider.core.local.config import base_environment
 from ptjob_provider.core.local.processes import marked
 
 if TYPE_CHECKING:

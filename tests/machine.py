@@ -16,7 +16,8 @@ from click.testing import CliRunner, Result
 from ptjob_provider.cli import main
 from ptjob_provider.core.identity import JobRef, Owner
 from ptjob_provider.core.kinds import PYTORCHJOB
-from ptjob_provider.core.local import LocalBackend, LocalConfig
+from ptjob_provider.core.local.backend import LocalBackend
+from ptjob_provider.core.local.config import LocalConfig
 from ptjob_provider.core.spec import TrainingJob
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ptjob_provider.core.identity import Manifest
-    from ptjob_provider.core.local import LocalConfig
+    from ptjob_provider.core.local.config import LocalConfig
     from ptjob_provider.core.spec import Installation
 
 SECTION = "ptjob"

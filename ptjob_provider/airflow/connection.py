@@ -22,7 +22,7 @@ from ptjob_provider.core.shared import OnePerLoop
 if TYPE_CHECKING:
     from ptjob_provider.airflow.hooks import PyTorchJobHook
     from ptjob_provider.core.backend import Backend
-    from ptjob_provider.core.local import LocalConfig
+    from ptjob_provider.core.local.config import LocalConfig
 
 DEFAULT_CONN_ID = "kubernetes_default"
 
@@ -167,7 +167,7 @@ _resolved = OnePerLoop(_ResolvedConnections)
 
 def local_backend(config: LocalConfig) -> Backend:
     """Return this machine's back-end, and make Airflow's logs mask the secrets that it may pass to jobs."""
-    from ptjob_provider.core.local import LocalBackend  # noqa: PLC0415 - only where jobs run locally
+    from ptjob_provider.core.local.backend import LocalBackend  # noqa: PLC0415 - only where jobs run locally
 
     for table in config.secrets.values():
         for value in table.values():

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.inspector import FileOptions, Inspector
     from ptjob_provider.core.kubernetes import ClusterConfig
-    from ptjob_provider.core.local import LocalConfig
+    from ptjob_provider.core.local.config import LocalConfig
     from ptjob_provider.core.run.options import Options
 
 BACKENDS = ("kubernetes", "local")
@@ -107,7 +107,8 @@ class Target:
             InvalidSpec: an option is invalid; the message names it.
         """
         if self.backend == "local":
-            from ptjob_provider.core.local import LocalBackend, LocalConfig
+            from ptjob_provider.core.local.backend import LocalBackend
+            from ptjob_provider.core.local.config import LocalConfig
 
             return LocalBackend(self._local if for_new_jobs else LocalConfig(root=self.root))
         from ptjob_provider.core.kubernetes import KubernetesBackend

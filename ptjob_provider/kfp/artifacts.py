@@ -21,7 +21,7 @@ from ptjob_provider.kfp.curves import page
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ptjob_provider.core.local import LocalConfig
+    from ptjob_provider.core.local.config import LocalConfig
 
 
 class ModelArtifact(StrEnum):

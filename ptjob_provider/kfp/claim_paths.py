@@ -21,7 +21,7 @@ from ptjob_provider.kfp.environment import local_config
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ptjob_provider.core.local import LocalConfig
+    from ptjob_provider.core.local.config import LocalConfig
 
 OWN_CLAIM = "/mnt/own-claim"
 """Mount path of the model's claim in a step that copies the model; no other claim is mounted there."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ptjob_provider.core.backend import Backend
     from ptjob_provider.core.identity import JobRef
     from ptjob_provider.core.kubernetes import OwnPod
-    from ptjob_provider.core.local import LocalConfig
+    from ptjob_provider.core.local.config import LocalConfig
 
 INSTANCE = "kubeflow-pipelines"
 """Default name of the installation; distinguishes its jobs from those of other orchestrators in the namespace."""
@@ -151,7 +151,7 @@ def _pod(environ: Mapping[str, str], namespace: str | None, cluster: ClusterConf
 
 def _backend(options: Options, cluster: ClusterConfig, local: LocalConfig | None) -> Backend:
     if local is not None:
-        from ptjob_provider.core.local import LocalBackend  # noqa: PLC0415 - only where jobs run locally
+        from ptjob_provider.core.local.backend import LocalBackend  # noqa: PLC0415 - only where jobs run locally
 
         return LocalBackend(local)
     from ptjob_provider.core.kubernetes import KubernetesBackend  # noqa: PLC0415 - only where jobs run on a cluster

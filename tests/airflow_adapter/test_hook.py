@@ -14,7 +14,7 @@ from ptjob_provider.airflow.hooks import PyTorchJobHook
 from ptjob_provider.airflow.links import PyTorchJobLink, PyTorchJobLogsLink, PyTorchJobTensorBoardLink
 from ptjob_provider.airflow.operators import PyTorchJobOperator
 from ptjob_provider.core.errors import InvalidSpec
-from ptjob_provider.core.local import LocalBackend
+from ptjob_provider.core.local.backend import LocalBackend
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -28,7 +28,8 @@ from demo.processes import end_processes
 from demo.stack import COMPONENTS
 from ptjob_provider.core.identity import label_value
 from ptjob_provider.core.kinds import PYTORCHJOB
-from ptjob_provider.core.local import LocalBackend, LocalConfig
+from ptjob_provider.core.local.backend import LocalBackend
+from ptjob_provider.core.local.config import LocalConfig
 from task_run import runs, title, until
 
 if TYPE_CHECKING:

@@ -11,7 +11,8 @@ from cluster.tenants import service_account
 from cluster_world import PATIENCE, Tenant, config_of
 from local_world import environment, without_supervisor
 from ptjob_provider.core.kubernetes import KubernetesBackend
-from ptjob_provider.core.local import LocalBackend, LocalConfig
+from ptjob_provider.core.local.backend import LocalBackend
+from ptjob_provider.core.local.config import LocalConfig
 from rbac import rules
 from worlds import World
 

@@ -20,7 +20,8 @@ from code_servers import PASSWORD, USER, Net
 from fakes import ListSink, MemoryStore
 from local_world import environment
 from ptjob_provider.core.kubernetes import KubernetesBackend
-from ptjob_provider.core.local import LocalBackend, LocalConfig
+from ptjob_provider.core.local.backend import LocalBackend
+from ptjob_provider.core.local.config import LocalConfig
 from ptjob_provider.core.run.follow import follow
 from ptjob_provider.core.run.outcome import Outcome
 from ptjob_provider.core.run.submit import ensure_submitted

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ptjob_provider.core.local import LocalBackend
+from ptjob_provider.core.local.backend import LocalBackend
 from worlds import ON_CLUSTER, STATE, condition, has_ended, held, terminations
 
 if TYPE_CHECKING:

@@ -19,7 +19,8 @@ from kubernetes_backend.finished import prepared_volume
 from local_world import environment
 from ptjob_provider.core.code.folder import with_packed_folder
 from ptjob_provider.core.kubernetes import KubernetesBackend
-from ptjob_provider.core.local import LocalBackend, LocalConfig
+from ptjob_provider.core.local.backend import LocalBackend
+from ptjob_provider.core.local.config import LocalConfig
 from ptjob_provider.core.run.follow import follow
 from ptjob_provider.core.run.outcome import Outcome
 from ptjob_provider.core.run.submit import ensure_submitted

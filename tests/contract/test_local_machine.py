@@ -20,7 +20,8 @@ from cluster.fixtures import import_or_skip
 from local_world import environment, processes_of, supervisor_of
 from ptjob_provider.core.errors import ClusterUnavailable, UnsupportedByBackend
 from ptjob_provider.core.identity import JobRef
-from ptjob_provider.core.local import LocalBackend, LocalConfig
+from ptjob_provider.core.local.backend import LocalBackend
+from ptjob_provider.core.local.config import LocalConfig
 from ptjob_provider.core.outputs.contract import ResolvedOutput, ResolvedOutputs
 from worlds import PATIENCE, STATE, World, condition, has_ended, held, is_running, terminations
 
@@ -132,7 +133,8 @@ async def test_a_job_outlives_its_submitter_and_a_closed_terminal(
     program = f"""
 import asyncio, json, os, signal, sys
 from pathlib import Path
-from ptjob_provider.core.local import LocalBackend, LocalConfig
+from ptjob_provider.core.local.backend import LocalBackend
+from ptjob_provider.core.local.config import LocalConfig
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whatever started these tests may ignore it
 backend = LocalBackend(LocalConfig(root=Path({str(tmp_path / "root")!r})))
 ref = asyncio.run(backend.submit(json.loads(Path({str(manifest)!r}).read_text())))
@@ -162,7 +164,8 @@ async def test_a_submission_that_was_interrupted_is_seen_as_a_failure(
     program = f"""
 import os
 from pathlib import Path
-from ptjob_provider.core.local import LocalConfig, backend
+from ptjob_provider.core.local import backend
+from ptjob_provider.core.local.config import LocalConfig
 from ptjob_provider.core.local.store import JobStore
 store = JobStore(Path({str(tmp_path / "root")!r}))
 job = backend.admitted({world.job("half", SLEEP)!r})

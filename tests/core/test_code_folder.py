@@ -22,7 +22,8 @@ from ptjob_provider.core.in_pod import unpack_code
 from ptjob_provider.core.kinds.code import in_pieces, with_archive_on, writable_claims
 from ptjob_provider.core.kinds.kind import Rendered
 from ptjob_provider.core.kinds.trainjob import template_of
-from ptjob_provider.core.local import LocalBackend, LocalConfig
+from ptjob_provider.core.local.backend import LocalBackend
+from ptjob_provider.core.local.config import LocalConfig
 from ptjob_provider.core.outputs.contract import ResolvedOutputs
 from ptjob_provider.core.run.submit import ensure_submitted
 from ptjob_provider.core.spec import TrainingJob

@@ -11,7 +11,7 @@ from api_server_stand_in import SILENT, STALLED, stand_in_api_server
 from ptjob_provider.core.errors import ClusterUnavailable, UnsupportedByBackend
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.kubernetes import ClusterInspector
-from ptjob_provider.core.local import LocalConfig
+from ptjob_provider.core.local.config import LocalConfig
 from ptjob_provider.core.local.inspector import LocalInspector
 from ptjob_provider.core.local.logs import LogFile
 from ptjob_provider.core.local.store import JobStore

@@ -8,8 +8,8 @@ import pytest
 
 from ptjob_provider.core.errors import InvalidSpec, UnsupportedByBackend
 from ptjob_provider.core.identity import TENSORBOARD_ANNOTATION
-from ptjob_provider.core.local import LocalConfig
 from ptjob_provider.core.local.admission import admit
+from ptjob_provider.core.local.config import LocalConfig
 from rows import each_row
 
 if TYPE_CHECKING:

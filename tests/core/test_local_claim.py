@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ptjob_provider.core.errors import UnsupportedByBackend
-from ptjob_provider.core.local import LocalBackend, LocalConfig
+from ptjob_provider.core.local.backend import LocalBackend
+from ptjob_provider.core.local.config import LocalConfig
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from ptjob_provider.core.errors import InvalidSpec
-from ptjob_provider.core.local import LocalConfig, base_environment
-from ptjob_provider.core.local.config import untagged
+from ptjob_provider.core.local.config import LocalConfig, base_environment, untagged
 from rows import each_row
 
 ROOT = Path("/var/lib/ptjob")

@@ -14,7 +14,8 @@ import pytest
 from kfp import dsl, local
 
 from ptjob_provider.core.kinds import PYTORCHJOB
-from ptjob_provider.core.local import LocalBackend, LocalConfig
+from ptjob_provider.core.local.backend import LocalBackend
+from ptjob_provider.core.local.config import LocalConfig
 from ptjob_provider.kfp import step
 
 if TYPE_CHECKING:

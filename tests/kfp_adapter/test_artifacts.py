@@ -11,7 +11,7 @@ from kfp import dsl
 
 from ptjob_provider.core.curve import Curve
 from ptjob_provider.core.errors import InvalidSpec, OutputsNotVerified
-from ptjob_provider.core.local import LocalConfig
+from ptjob_provider.core.local.config import LocalConfig
 from ptjob_provider.core.training_progress import Progress
 from ptjob_provider.kfp.artifacts import Artifacts, ModelArtifact, StepOutputs, report
 from ptjob_provider.kfp.claim_paths import find_output

@@ -10,7 +10,7 @@ import pytest
 from kfp_adapter.pod_stand_in import pod
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.kubernetes import ClusterConfig, KubernetesBackend, OwnPod
-from ptjob_provider.core.local import LocalBackend
+from ptjob_provider.core.local.backend import LocalBackend
 from ptjob_provider.kfp.environment import INSTANCE, read_environment
 from rows import each_row
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.kubernetes.probe import ProbeOptions
-    from ptjob_provider.core.local import LocalConfig
+    from ptjob_provider.core.local.config import LocalConfig
     from ptjob_provider.core.spec import TrainingJob
 
 BACKENDS = ("kubernetes", "local")
@@ -135,7 +135,7 @@ class Options:
         Raises:
             InvalidSpec: an option is invalid; the text names it.
         """
-        from ptjob_provider.core.local import LocalConfig, base_environment  # noqa: PLC0415 - only for local jobs
+        from ptjob_provider.core.local.config import LocalConfig, base_environment  # noqa: PLC0415 - only for local jobs
 
         return LocalConfig(
             root=self._path("local_root") or default_root,
