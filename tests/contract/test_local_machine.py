@@ -321,7 +321,7 @@ async def test_an_image_is_stood_in_for_by_its_context(machine: Callable[..., Wo
     (context / "src/helper.py").write_text("NAME = 'helper'\n")
     (context / "data.txt").write_text("data")
     (context / "Dockerfile").write_text(
-        "FROM python:3.11-slim AS base\nENV MODE=fast\nWORKDIR /app\nFROM base\nRUN pip install torch\n"
+        "FROM python:3.11-slim\nENV MODE=fast\nWORKDIR /app\nRUN pip install torch\n"
         'COPY src/ data.txt ./\nENTRYPOINT ["python", "/app/train.py"]\nCMD ["--epochs", "1"]\nUSER 1000\n'
     )
     world = machine(images={"registry:5000/team/train": context})

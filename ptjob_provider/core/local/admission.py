@@ -169,7 +169,7 @@ def _images(job: Manifest, config: LocalConfig) -> tuple[dict[str, ImageFacts], 
             left_out = f"; not applied: {', '.join(unapplied)}" if unapplied else ""
             notices.append(f"image {name}: replaced by {replacement}; python is {config.interpreter}{left_out}")
         elif name in sync_images:
-            images[name] = ImageFacts(python=sys.executable, entrypoint=_SYNC, env={}, files={})
+            images[name] = ImageFacts(python=sys.executable, entrypoint=_SYNC)
         elif name != NO_IMAGE:
             text = f"{config.title('local_images')} has no entry for it; its files and working directory are missing"
             notices.append(f"image {name}: {text}, python is {config.interpreter}")

@@ -120,7 +120,7 @@ class Setup:
 
     def image(self, name: str) -> ImageFacts:
         """Return the facts about an image; without a replacement only the interpreter."""
-        return self.images.get(name) or ImageFacts(python=self.python, env={}, files={})
+        return self.images.get(name) or ImageFacts(python=self.python)
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Self:
