@@ -201,9 +201,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "/opt/training/bin/python",
     ),
     "local_gpus": _option(
-        "Local backend: ``refuse`` jobs that request GPUs, ``ignore`` the request and run on the CPU (see the log), "
-        "or the number of devices of this machine that jobs may use.",
-        "refuse",
+        "Local backend: the number of GPUs of this machine that jobs may use; a job that requests more is refused. "
+        "Empty: none. ``ignore``: jobs that request GPUs run on the CPU, and the log says so.",
+        "",
         "2",
     ),
     "local_secrets": _option(

@@ -31,7 +31,7 @@ def test_local_is_this_machine(local: Path) -> None:
     ("option", "value", "said"),
     [
         ("backend", "cluster", "kubernetes, local"),
-        ("local_gpus", "some", "refuse"),
+        ("local_gpus", "some", "ignore"),
         ("local_images", "{no json", "JSON"),
         ("local_images", '["digits"]', "JSON|map"),
         ("local_images", '{"digits": {"folder": "x"}}', "a directory"),

@@ -213,8 +213,7 @@ def test_a_container_that_fetches_code_is_replaced_by_this_package(tmp_path: Pat
 @each_row(
     ("resources", "gpus", "words"),
     [
-        ({"nvidia_com__gpu": 1}, "refuse", r"limits\[nvidia.com/gpu\].*refused"),
-        ({"rdma__hca": 1}, "refuse", "rdma/hca.*GPUs only; leave it out, or have it ignored"),
+        ({"nvidia_com__gpu": 1}, 0, "requests 3 devices in all, this machine offers 0; .* runs on the CPU"),
         ({"rdma__hca": 1}, 4, "rdma/hca.*GPUs only; leave it out, or have it ignored"),
         ({"nvidia_com__gpu": 2}, 5, "requests 6 devices in all, this machine offers 5"),
     ],
@@ -231,10 +230,7 @@ def test_devices_are_ignored_or_lent_as_configured(tmp_path: Path) -> None:
     _, ignored = admitted(asked, tmp_path, gpus="ignore")
     setup, lent = admitted(job(limits(nvidia_com__gpu=1)), tmp_path, gpus=1)
 
-    first, second = [text for text in ignored if "is ignored" in text]
-    assert "nvidia.com/gpu: 1 is ignored" in first
-    assert first.endswith("it runs on the CPU")
-    assert second.endswith("it runs without")
+    assert "nvidia.com/gpu, rdma/hca: ignored ([ptjob] local_gpus = ignore), the job runs on the CPU" in ignored
     assert setup.gpus == 1
     assert not any("ignored" in text for text in lent)
     with pytest.raises(InvalidSpec, match=r"nvidia.com/gpu.*'500m'.*whole number"):
@@ -275,9 +271,8 @@ def test_a_link_that_leads_out_is_refused(tmp_path: Path) -> None:
 @each_row(
     ("asked", "gpus", "name"),
     [
-        (job({"command": None}), "refuse", "PTJOB_LOCAL_IMAGES"),
-        (job(limits(rdma__hca=1)), "refuse", "PTJOB_LOCAL_GPUS = ignore"),
-        (job(limits(nvidia_com__gpu=1)), "refuse", "PTJOB_LOCAL_GPUS"),
+        (job({"command": None}), 0, "PTJOB_LOCAL_IMAGES"),
+        (job(limits(rdma__hca=1)), 0, "PTJOB_LOCAL_GPUS = ignore"),
         (job(limits(nvidia_com__gpu=6)), 5, "PTJOB_LOCAL_GPUS"),
     ],
 )
@@ -292,7 +287,7 @@ def test_a_refusal_names_the_option_as_the_adapter_does(
 def test_an_announcement_names_the_option_as_the_adapter_does(tmp_path: Path) -> None:
     _, texts = admitted(job(limits(nvidia_com__gpu=1)), tmp_path, gpus="ignore", title=variable)
 
-    assert "1 is ignored (PTJOB_LOCAL_GPUS = ignore)" in texts[0]
+    assert "ignored (PTJOB_LOCAL_GPUS = ignore)" in texts[0]
     assert texts[1].startswith("image i:1: PTJOB_LOCAL_IMAGES has no entry for it")
 
 

@@ -47,7 +47,7 @@ def test_claims_are_below_the_root() -> None:
         ({"root": Path("/with space")}, "root: '/with space'"),
         ({"root": Path("/a:b")}, "root"),
         ({"root": Path("/it's")}, "root"),
-        ({"gpus": "all"}, r"^\[ptjob\] local_gpus: 'all'.*refuse.*ignore.*number"),
+        ({"gpus": "all"}, r"^\[ptjob\] local_gpus: 'all'.*ignore.*number"),
         ({"gpus": -1, "title": "PTJOB_{}".format}, "^PTJOB_local_gpus: -1"),
         ({"gpus": True}, "local_gpus: True"),
     ],

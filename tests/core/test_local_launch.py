@@ -149,7 +149,7 @@ def planned(
     setup = Setup(
         claims="/claims",
         devices="/devices",
-        gpus="refuse",
+        gpus=0,
         environment={"PATH": "/bin", "HOME": "/home/me"},
         python=python,
         images={"known": IMAGE},

@@ -66,7 +66,7 @@ def pod_of(*, init: list[StandInContainer], main: list[StandInContainer], grace:
     setup = Setup(
         claims="/claims",
         devices="/devices",
-        gpus="refuse",
+        gpus=0,
         environment={},
         python="/py",
         images={},

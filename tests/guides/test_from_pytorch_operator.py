@@ -81,5 +81,5 @@ def test_the_same_file_is_a_task_of_airflow(tmp_path: Path) -> None:
 
     result = json.loads((home.seen / "result.json").read_text())
     assert (result["phase"], result["job"]["kind"]) == ("Succeeded", "PyTorchJob")
-    assert "it runs on the CPU" in log
+    assert "the job runs on the CPU" in log
     assert accuracy(log) > 0.9

@@ -138,24 +138,19 @@ def _set(fields: Mapping[str, Any]) -> set[str]:
 
 
 def _device_notices(job: Manifest, config: LocalConfig) -> Iterator[str]:
-    option = config.title("local_gpus")
-    for path, container in _containers(job):
-        for name, count in devices.requested(container):
-            if config.gpus == "ignore":
-                instead = "on the CPU" if is_gpu(name) else "without"
-                yield f"{path}: {name}: {count} is ignored ({option} = ignore); it runs {instead}"
-                continue
-            where = f"{path}.resources.limits[{name}]"
-            if not is_gpu(name):
-                hint = f"leave it out, or have it ignored with every wish for a device ({option} = ignore)"
-                raise UnsupportedByBackend.of(where, f"this machine offers GPUs only; {hint}")
-            if config.gpus == "refuse":
-                hint = f"choose ignore (run on the CPU) or how many devices this machine offers ({option})"
-                raise UnsupportedByBackend.of(where, f"devices are refused on this machine; {hint}")
-    total = sum(replica.gpus for replica in PYTORCHJOB.replicas(job))
-    if isinstance(config.gpus, int) and total > config.gpus:
-        why = f"the job requests {total} devices in all, this machine offers {config.gpus} ({option})"
-        raise UnsupportedByBackend.of(ROLES_PATH, why)
+    option, total = config.title("local_gpus"), sum(replica.gpus for replica in PYTORCHJOB.replicas(job))
+    names = sorted({name for _, container in _containers(job) for name in devices.requested(container)})
+    others = [name for name in names if not is_gpu(name)]
+    if config.gpus == "ignore":
+        if names:
+            yield f"{', '.join(names)}: ignored ({option} = ignore), the job runs on the CPU"
+    elif others:
+        hint = f"leave it out, or have it ignored with every wish for a device ({option} = ignore)"
+        raise UnsupportedByBackend.of(", ".join(others), f"this machine offers GPUs only; {hint}")
+    elif total > config.gpus:
+        hint = f"{option} is how many it offers, or ignore: the job runs on the CPU"
+        text = f"the job requests {total} devices in all, this machine offers {config.gpus}; {hint}"
+        raise UnsupportedByBackend.of(ROLES_PATH, text)
 
 
 def _images(job: Manifest, config: LocalConfig) -> tuple[dict[str, ImageFacts], list[str]]:

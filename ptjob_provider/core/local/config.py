@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-Gpus = Literal["refuse", "ignore"] | int
+Gpus = Literal["ignore"] | int
 
 NO_IMAGE = "none"
 """Image name of a job that needs no image; no notice mentions it."""
@@ -44,8 +44,7 @@ class LocalConfig:
         images: image name → the build context that replaces the image, whose Dockerfile is read; nothing is built. A
             name without a tag matches all tags.
         python: the interpreter for `python` and `torchrun`; None: the interpreter of this process.
-        gpus: `refuse` a job that requests devices, `ignore` the request and run it on the CPU, or the number of devices
-            that jobs may use.
+        gpus: the number of devices that jobs may use, or `ignore`: jobs that request devices run on the CPU.
         secrets: secret name → key → value, of any namespace; never written to disk.
         config_maps: config map name → key → value, of any namespace.
         environment: variables that every container inherits, see `base_environment`.
@@ -55,7 +54,7 @@ class LocalConfig:
     root: Path
     images: Mapping[str, Path] = field(default_factory=dict)
     python: str | None = None
-    gpus: Gpus = "refuse"
+    gpus: Gpus = 0
     secrets: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
     config_maps: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=lambda: dict(_DEFAULT_ENVIRONMENT))
@@ -65,10 +64,8 @@ class LocalConfig:
         if _UNSAFE.search(str(self.root.absolute())):
             rule = "allowed: a path of letters, digits and . _ - + @ ~ %, since it is put into command lines"
             raise InvalidSpec.of("root", str(self.root), rule)
-        is_count = type(self.gpus) is int and self.gpus >= 0
-        if not is_count and self.gpus not in ("refuse", "ignore"):
-            allowed = "allowed: 'refuse', 'ignore' or a number of devices, 0 or more"
-            raise InvalidSpec.of(self.title("local_gpus"), self.gpus, allowed)
+        if self.gpus != "ignore" and (type(self.gpus) is not int or self.gpus < 0):
+            raise InvalidSpec.of(self.title("local_gpus"), self.gpus, "allowed: 'ignore' or a number of devices")
 
     @property
     def interpreter(self) -> str:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 _NO_DEVICE = re.compile(r"cpu|memory|ephemeral-storage|storage|hugepages-.*|[a-z0-9.-]*kubernetes\.io/.*")
 
 
-def requested(container: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
-    """Yield each device that a container requests, with its count.
+def requested(container: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the name of each device that a container requests.
 
     Raises:
         InvalidSpec: the count is not a whole number.
@@ -32,8 +32,8 @@ def requested(container: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
             continue
         if not str(quantity).isdigit():
             raise InvalidSpec.of(f"resources.limits[{name}]", quantity, "allowed: a whole number")
-        if count := int(quantity):
-            yield name, count
+        if int(quantity):
+            yield name
 
 
 FIRST_PORT = 20000

@@ -190,4 +190,4 @@ class Options:
 
 
 def _gpus(text: str) -> Any:
-    return int(text) if text.isdecimal() else text
+    return int(text) if text.isdecimal() else text or 0
