@@ -76,7 +76,7 @@ def pod_of(*, init: list[StandInContainer], main: list[StandInContainer], grace:
     made = pod.Pod(
         PodPlan(job=job, replica=replica, port=1, setup=setup, directory=Path("/pod")), log=JobFiles(Path("/job")).log
     )
-    made._init, made._main, made.is_placed = init, main, True  # type: ignore[assignment]
+    made._init, made._main = init, main  # type: ignore[assignment]
     return made
 
 

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import time
 from contextlib import suppress
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -184,18 +183,15 @@ class Pod:
         self.object = plan.pod
         self.name: str = self.object["metadata"]["name"]
         self.uid: str = self.object["metadata"]["uid"]
-        self.devices = plan.replica.gpus if isinstance(plan.setup.gpus, int) else 0
         self._plan = plan
         self._log = log
         self._init: list[Container] = []
         self._main: list[Container] = []
-        self.is_placed = False
-        self.problem = ""
         self._kill_at = float("inf")
 
     @property
     def containers(self) -> Sequence[Container]:
-        """Return all containers of the pod in the order in which they start; none before it is placed."""
+        """Return all containers of the pod in the order in which they start; none before `create`."""
         return [*self._init, *self._main]
 
     @property
@@ -205,9 +201,7 @@ class Pod:
 
     @property
     def phase(self) -> str:
-        """Return the pod's phase, derived from its containers; a stopped pod that never ran has failed."""
-        if not self.is_placed:
-            return "Failed" if self._is_going else "Pending"
+        """Return the pod's phase, derived from its containers."""
         if any(each.pid for each in self._init):
             return "Pending"
         if any(each.has_ended and each.exit_code != 0 for each in self._init):
@@ -218,18 +212,17 @@ class Pod:
             return "Running"
         return "Failed" if any(each.exit_code != 0 for each in self._main) else "Succeeded"
 
-    def place(self, devices: tuple[int, ...]) -> None:
-        """Assign devices to the pod, create its directories and containers; `advance` starts the containers.
+    def create(self) -> None:
+        """Create the pod's directories and containers; `advance` starts the containers.
 
         Raises:
             InvalidSpec: a volume or a value does not exist.
         """
-        plan, spec = replace(self._plan, devices=devices), self.object["spec"]
+        plan, spec = self._plan, self.object["spec"]
         plan.root.mkdir(parents=True)
         launch.prepare(spec, plan.volumes, plan.setup.stores)
         self._init = [self._container(plan, each, is_init=True) for each in spec.get("initContainers") or ()]
         self._main = [self._container(plan, each) for each in spec["containers"]]
-        self.is_placed = True
 
     def advance(self) -> None:
         """Start the containers whose turn it is: init containers one by one, then all others.
@@ -258,26 +251,21 @@ class Pod:
 
     def wire(self) -> Manifest:
         """Return the pod's object with its status."""
-        status: dict[str, Any] = {"phase": self.phase, "conditions": self._conditions()}
-        if self.is_placed:
-            created = self.object["metadata"]["creationTimestamp"]
-            status |= {"startTime": created, "podIP": LOOPBACK, "hostIP": LOOPBACK}
+        status: dict[str, Any] = {
+            "phase": self.phase,
+            "conditions": [{"type": "PodScheduled", "status": "True"}],
+            "startTime": self.object["metadata"]["creationTimestamp"],
+            "podIP": LOOPBACK,
+            "hostIP": LOOPBACK,
+            "containerStatuses": [container.wire() for container in self._main],
+        }
         if self._init:
             status["initContainerStatuses"] = [container.wire() for container in self._init]
-        if self._main:
-            status["containerStatuses"] = [container.wire() for container in self._main]
         return {**self.object, "metadata": dict(self.object["metadata"]), "status": status}
 
     @property
     def _is_going(self) -> bool:
         return "deletionTimestamp" in self.object["metadata"]
-
-    def _conditions(self) -> list[dict[str, str]]:
-        if self.is_placed:
-            return [{"type": "PodScheduled", "status": "True"}]
-        if not self.problem:
-            return []
-        return [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": self.problem}]
 
     def _container(self, plan: PodPlan, container: Mapping[str, Any], *, is_init: bool = False) -> Container:
         planned = launch.launch(plan, container, is_init=is_init)

@@ -15,7 +15,9 @@ import shutil
 import signal
 import sys
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,21 +58,20 @@ class Supervisor:
         self._read_object()
         self.ref = JobRef.of(self._job)
         self._port = PortReservation()
-        self._pool = DevicePool(Path(setup.devices), setup.gpus if isinstance(setup.gpus, int) else 0)
+        self._gpus = setup.gpus if isinstance(setup.gpus, int) else 0
+        self._pool = DevicePool(Path(setup.devices), self._gpus)
         self._status = status.created(self._job, datetime.now(UTC))
-        self._pods = [
-            Pod(
-                PodPlan(
-                    job=self._job,
-                    replica=replica,
-                    port=self._port.port,
-                    setup=setup,
-                    directory=files.pod_directory(replica.name),
-                ),
-                log=files.log,
+        self._plans = [
+            PodPlan(
+                job=self._job,
+                replica=replica,
+                port=self._port.port,
+                setup=setup,
+                directory=files.pod_directory(replica.name),
             )
             for replica in PYTORCHJOB.replicas(self._job)
         ]
+        self._pods: list[Pod] = []
 
     def run(self) -> None:
         """Run the job to its end."""
@@ -83,8 +84,8 @@ class Supervisor:
             if self._is_deleted or status.is_finished(self._status):
                 for pod in self._pods:
                     pod.stop(LONGEST_GRACE)
-            else:
-                self._place()
+            elif not self._pods:
+                self._create_pods()
             for pod in self._pods:
                 pod.advance()
             self._status = status.judged(self._job, self._status, self._wire(), datetime.now(UTC))
@@ -126,18 +127,18 @@ class Supervisor:
         for container in self._containers():
             container.close_if_exited()
 
-    def _place(self) -> None:
-        """Start all pods once there are devices for all of them; until then they are pending."""
-        waiting = [pod for pod in self._pods if not pod.is_placed]
-        wanted = sum(pod.devices for pod in waiting)
-        devices = self._pool.acquire(wanted)
-        for pod in waiting:
-            if devices is None:
-                why = f"1 Insufficient nvidia.com/gpu. {wanted} requested, fewer free here."
-                pod.problem = f"0/1 nodes are available: {why}"
-            else:
-                assigned, devices = devices[: pod.devices], devices[pod.devices :]
-                pod.place(assigned)
+    def _create_pods(self) -> None:
+        """Create all pods once there are devices for all of them; until then they are pending."""
+        wanted = [plan.replica.gpus if self._gpus else 0 for plan in self._plans]
+        if (devices := self._pool.acquire(sum(wanted))) is not None:
+            taken = iter(devices)
+            plans = [
+                replace(plan, devices=tuple(islice(taken, count)))
+                for plan, count in zip(self._plans, wanted, strict=True)
+            ]
+            self._pods = [Pod(plan, log=self._files.log) for plan in plans]
+            for pod in self._pods:
+                pod.create()
 
     def _wait(self) -> None:
         """Copy output until a signal arrives, such as a process's exit, or the next check is due."""
@@ -158,7 +159,12 @@ class Supervisor:
         return [container for pod in self._pods for container in pod.containers]
 
     def _wire(self) -> list[Manifest]:
-        return [pod.wire() for pod in self._pods]
+        if self._pods:
+            return [pod.wire() for pod in self._pods]
+        why = "0/1 nodes are available: 1 Insufficient nvidia.com/gpu. Other jobs have this machine's devices."
+        waits = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": why}
+        phase = "Failed" if self._is_deleted or status.is_finished(self._status) else "Pending"
+        return [{**plan.pod, "status": {"phase": phase, "conditions": [waits]}} for plan in self._plans]
 
     def _publish(self, state: dict[str, Any]) -> None:
         if state != self._published:
