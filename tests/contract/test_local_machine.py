@@ -276,9 +276,9 @@ async def test_each_replica_sees_only_its_own_devices(machine: Callable[..., Wor
 
 
 async def test_a_job_waits_for_devices_that_others_have(machine: Callable[..., World]) -> None:
-    """It is pending as unschedulable, with the reason, and runs when they are free; two back-ends share the devices."""
+    """It is pending as unschedulable, with the reason, and runs when that job has ended; two back-ends share them."""
     world, other = machine(gpus=2), machine(gpus=2)
-    holder = await world.submit(world.job("holder", SLEEP, container=gpus(2)))
+    holder = await world.submit(world.job("holder", SLEEP, container=gpus(1)))
     await world.observe(holder, is_running)
 
     waiting = await other.submit(other.job("waiting", "print('ran')", container=gpus(1)))

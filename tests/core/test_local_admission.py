@@ -231,7 +231,7 @@ def test_devices_are_ignored_or_lent_as_configured(tmp_path: Path) -> None:
     setup, lent = admitted(job(limits(nvidia_com__gpu=1)), tmp_path, gpus=1)
 
     assert "nvidia.com/gpu, rdma/hca: ignored ([ptjob] local_gpus = ignore), the job runs on the CPU" in ignored
-    assert setup.gpus == 1
+    assert setup.devices == str(tmp_path / "gpus.lock")
     assert not any("ignored" in text for text in lent)
     with pytest.raises(InvalidSpec, match=r"nvidia.com/gpu.*'500m'.*whole number"):
         admitted(job(limits(nvidia_com__gpu="500m")), tmp_path, gpus=1)

@@ -148,8 +148,7 @@ def planned(
     }
     setup = Setup(
         claims="/claims",
-        devices="/devices",
-        gpus=0,
+        devices="/gpus.lock",
         environment={"PATH": "/bin", "HOME": "/home/me"},
         python=python,
         images={"known": IMAGE},
@@ -210,10 +209,11 @@ def test_a_path_of_the_containers_own_stays_behind_the_interpreters(python: str,
     assert planned(container, python=python).env["PATH"] == path
 
 
-def test_a_container_may_have_a_KUBERNETES_PORT_of_its_own() -> None:  # noqa: N802 - the variable's name
-    assert planned({"command": ["x"]}).env["KUBERNETES_PORT"] == ""
-    own = {"command": ["x"], "env": [{"name": "KUBERNETES_PORT", "value": "tcp://10.0.0.1:443"}]}
-    assert planned(own).env["KUBERNETES_PORT"] == "tcp://10.0.0.1:443"
+@each_row(("name", "value"), [("KUBERNETES_PORT", "tcp://10.0.0.1:443"), ("CUDA_VISIBLE_DEVICES", "2,3")])
+def test_a_container_may_have_a_value_of_its_own(name: str, value: str) -> None:
+    """Whoever runs several jobs on the GPUs of one machine deals them out."""
+    assert planned({"command": ["x"]}).env[name] == ""
+    assert planned({"command": ["x"], "env": [{"name": name, "value": value}]}).env[name] == value
 
 
 def test_nothing_is_injected_into_an_init_container() -> None:

@@ -65,8 +65,7 @@ def pod_of(*, init: list[StandInContainer], main: list[StandInContainer], grace:
     }
     setup = Setup(
         claims="/claims",
-        devices="/devices",
-        gpus=0,
+        devices="/gpus.lock",
         environment={},
         python="/py",
         images={},

@@ -58,8 +58,7 @@ def admit(job: Manifest, config: LocalConfig) -> tuple[Setup, list[Manifest]]:
     images, image_notices = _images(job, config)
     setup = Setup(
         claims=str(config.claims_of(job["metadata"]["namespace"])),
-        devices=str(config.root.absolute() / "gpus"),
-        gpus=config.gpus,
+        devices="" if config.gpus == "ignore" else str(config.root.absolute() / "gpus.lock"),
         environment=config.environment,
         python=config.interpreter,
         images=images,

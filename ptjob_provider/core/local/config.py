@@ -99,8 +99,7 @@ class Setup:
 
     Attributes:
         claims: the directory of the namespace's claims.
-        devices: the directory of the device locks.
-        gpus: as in `LocalConfig`.
+        devices: the file whose lock the job with devices has; "" if it runs on the CPU.
         environment: variables that every container inherits.
         python: the interpreter of images without a replacement.
         images: facts about the job's images, by name.
@@ -109,7 +108,6 @@ class Setup:
 
     claims: str
     devices: str
-    gpus: Gpus
     environment: Mapping[str, str]
     python: str
     images: Mapping[str, ImageFacts]

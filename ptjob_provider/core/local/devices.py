@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.errors import InvalidSpec
-from ptjob_provider.core.local.store import locked, make_private, private
+from ptjob_provider.core.local.store import make_private, private
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -41,38 +41,16 @@ LAST_PORT = 32000
 """Both are below Linux's range of ports for outgoing connections, which therefore take none of these by accident."""
 
 
-class DevicePool:
-    """Pool of this machine's devices; a supervisor holds the locks of its devices' files until it ends."""
-
-    def __init__(self, directory: Path, count: int) -> None:
-        self._directory = directory
-        self._count = count
-        self._held: list[TextIOWrapper] = []
-
-    def acquire(self, wanted: int) -> tuple[int, ...] | None:
-        """Reserve this number of devices and return their numbers; None, and no reservation, if too few are free."""
-        taken: dict[int, TextIOWrapper] = {}
-        if wanted:
-            make_private(self._directory)
-            with locked(self._directory / "pool.lock"):
-                for number in range(self._count):
-                    if len(taken) < wanted and (file := self._try(number)):
-                        taken[number] = file
-        if len(taken) < wanted:
-            for file in taken.values():
-                file.close()
-            return None
-        self._held += taken.values()
-        return tuple(taken)
-
-    def _try(self, number: int) -> TextIOWrapper | None:
-        file = open(self._directory / f"{number}.lock", "a", opener=private)  # noqa: SIM115 - held open
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.close()
-            return None
-        return file
+def taken(file: Path) -> TextIOWrapper | None:
+    """Take this machine's devices for a job, until the returned file is closed; None if another job has them."""
+    make_private(file.parent)
+    held = open(file, "a", opener=private)  # noqa: SIM115 - held open
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        held.close()
+        return None
+    return held
 
 
 class PortReservation:

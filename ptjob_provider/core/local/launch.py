@@ -308,9 +308,9 @@ def _environment(
     path = [f"{plan.programs}/{container}", *([beside] if beside else []), both.get("PATH", "")]
     return {
         "KUBERNETES_PORT": "",  # Lightning looks for it, and then uses the variables of the operator
+        "CUDA_VISIBLE_DEVICES": ",".join(str(device) for device in plan.devices),
         **both,
         "PATH": ":".join(path),
-        "CUDA_VISIBLE_DEVICES": ",".join(str(device) for device in plan.devices),
         MARK: f"{plan.job['metadata']['uid']}/{pod_uid(plan.job['metadata']['uid'], plan.replica.name)}/{container}/",
     }
 

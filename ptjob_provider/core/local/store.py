@@ -12,7 +12,7 @@ Each file has one writer, named in parentheses. A client is any process that use
         logs/<pod>/<container>.log    in the kubelet's format (the supervisor)
         run/<pod>/         emptyDirs, working directories; deleted when the job has ended
     <root>/claims/<namespace>/<claim>/    never deleted
-    <root>/gpus/<device>.lock             held by the supervisor whose job has the device
+    <root>/gpus.lock                      held by the supervisor whose job has devices
 
 A directory whose name begins with a dot is a job that is being created or deleted.
 

@@ -15,9 +15,8 @@ import shutil
 import signal
 import sys
 import time
-from dataclasses import replace
 from datetime import UTC, datetime
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,12 +25,14 @@ from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.kinds import PYTORCHJOB
 from ptjob_provider.core.local import launch, processes, status
 from ptjob_provider.core.local.config import Setup
-from ptjob_provider.core.local.devices import DevicePool, PortReservation
+from ptjob_provider.core.local.devices import PortReservation, taken
 from ptjob_provider.core.local.launch import PodPlan
 from ptjob_provider.core.local.pod import Pod
 from ptjob_provider.core.local.store import JobFiles, not_written, parsed, private, read, recovered, remove_job
 
 if TYPE_CHECKING:
+    from io import TextIOWrapper
+
     from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.local.pod import Container
 
@@ -58,8 +59,9 @@ class Supervisor:
         self._read_object()
         self.ref = JobRef.of(self._job)
         self._port = PortReservation()
-        self._gpus = setup.gpus if isinstance(setup.gpus, int) else 0
-        self._pool = DevicePool(Path(setup.devices), self._gpus)
+        self._device_file = Path(setup.devices)
+        self._devices: TextIOWrapper | None = None
+        numbers = count()
         self._status = status.created(self._job, datetime.now(UTC))
         self._plans = [
             PodPlan(
@@ -68,6 +70,7 @@ class Supervisor:
                 port=self._port.port,
                 setup=setup,
                 directory=files.pod_directory(replica.name),
+                devices=tuple(islice(numbers, replica.gpus if setup.devices else 0)),
             )
             for replica in PYTORCHJOB.replicas(self._job)
         ]
@@ -128,17 +131,14 @@ class Supervisor:
             container.close_if_exited()
 
     def _create_pods(self) -> None:
-        """Create all pods once there are devices for all of them; until then they are pending."""
-        wanted = [plan.replica.gpus if self._gpus else 0 for plan in self._plans]
-        if (devices := self._pool.acquire(sum(wanted))) is not None:
-            taken = iter(devices)
-            plans = [
-                replace(plan, devices=tuple(islice(taken, count)))
-                for plan, count in zip(self._plans, wanted, strict=True)
-            ]
-            self._pods = [Pod(plan, log=self._files.log) for plan in plans]
-            for pod in self._pods:
-                pod.create()
+        """Create all pods. If they have devices, they are pending until no other job has this machine's."""
+        if any(plan.devices for plan in self._plans):
+            self._devices = taken(self._device_file)
+            if self._devices is None:
+                return
+        self._pods = [Pod(plan, log=self._files.log) for plan in self._plans]
+        for pod in self._pods:
+            pod.create()
 
     def _wait(self) -> None:
         """Copy output until a signal arrives, such as a process's exit, or the next check is due."""
@@ -161,7 +161,7 @@ class Supervisor:
     def _wire(self) -> list[Manifest]:
         if self._pods:
             return [pod.wire() for pod in self._pods]
-        why = "0/1 nodes are available: 1 Insufficient nvidia.com/gpu. Other jobs have this machine's devices."
+        why = "0/1 nodes are available: 1 Insufficient nvidia.com/gpu. Another job has this machine's devices."
         waits = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": why}
         phase = "Failed" if self._is_deleted or status.is_finished(self._status) else "Pending"
         return [{**plan.pod, "status": {"phase": phase, "conditions": [waits]}} for plan in self._plans]
