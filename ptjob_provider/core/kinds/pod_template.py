@@ -167,7 +167,7 @@ def _container(container: Manifest, job: TrainingJob, fields: RoleFields) -> Man
 
 
 def _resources(current: Mapping[str, Any], job: TrainingJob, fields: RoleFields) -> Manifest:
-    gpu = job.gpu_resource or next(filter(_GPU.fullmatch, _requested_by({"resources": current})), DEFAULT_GPU)
+    gpu = job.gpu_resource or next(filter(_GPU.fullmatch, requested_by({"resources": current})), DEFAULT_GPU)
     both = {name: size for name, size in (("cpu", fields.cpu), ("memory", fields.memory)) if size is not None}
     separate = fields.container_resources
     requests = {**(current.get("requests") or {}), **both, **(separate.requests if separate else {})}
@@ -341,7 +341,7 @@ def count_gpus(template: Mapping[str, Any]) -> int:
     return sum(
         int(str(amount))
         for each in template["spec"]["containers"]
-        for name, amount in _requested_by(each).items()
+        for name, amount in requested_by(each).items()
         if is_gpu(name) and str(amount).isdecimal()
     )
 
@@ -351,7 +351,8 @@ def is_gpu(resource: str) -> bool:
     return _GPU.fullmatch(resource) is not None
 
 
-def _requested_by(container: Mapping[str, Any]) -> Mapping[str, Any]:
+def requested_by(container: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the resources that a container requests, or has as its limits."""
     resources = container.get("resources") or {}
     return {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
 

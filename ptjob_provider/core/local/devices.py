@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.kinds.pod_template import requested_by
 from ptjob_provider.core.local.store import make_private, private
 
 if TYPE_CHECKING:
@@ -26,14 +27,12 @@ def requested(container: Mapping[str, Any]) -> Iterator[str]:
     Raises:
         InvalidSpec: the count is not a whole number.
     """
-    resources = container.get("resources") or {}
-    for name, quantity in {**(resources.get("requests") or {}), **(resources.get("limits") or {})}.items():
-        if _NO_DEVICE.fullmatch(name):
+    for name, quantity in requested_by(container).items():
+        if _NO_DEVICE.fullmatch(name) or str(quantity) == "0":
             continue
         if not str(quantity).isdigit():
             raise InvalidSpec.of(f"resources.limits[{name}]", quantity, "allowed: a whole number")
-        if int(quantity):
-            yield name
+        yield name
 
 
 FIRST_PORT = 20000
