@@ -211,18 +211,12 @@ class LocalBackend:
 
     async def watch(self, ref: JobRef) -> AsyncGenerator[Observation, None]:
         """Yield the job's state after each change; see `Backend.watch`."""
-        files = self._store.files(ref.namespace, ref.name)
-        notices, last = read_json(files.notices) or [], None
-        while True:
-            job, state = seen = await asyncio.to_thread(current, files)
-            if job is None or JobRef.of(job) != ref:
-                yield Observation(job=None)
-                return
+        last = None
+        while (seen := await self.read(ref)).job is not None:
             if seen != last:
-                last = seen
-                job = {**job, "status": state.get("status", {})}
-                yield Observation(job=job, pods=state.get("pods", ()), events=notices)
+                yield (last := seen)
             await asyncio.sleep(_POLL_INTERVAL)
+        yield seen
 
     def view(self, ref: JobRef) -> View:  # noqa: ARG002 - the port's
         """Return that the files are always current; see `Backend.view`."""

@@ -191,7 +191,22 @@ class PodPlan:
     @property
     def pod(self) -> Manifest:
         """Return the pod's object, without a status, as created by the operator and stored by the API server."""
-        return pod_object(self.job, self.replica)
+        job, replica, meta = self.job, self.replica, self.job["metadata"]
+        requested = replica.template.get("metadata") or {}
+        owner = {name: job[name] for name in ("apiVersion", "kind")} | {name: meta[name] for name in ("name", "uid")}
+        own = {"operator-name": "pytorchjob-controller", "job-name": meta["name"], "replica-type": replica.role}
+        own |= {"replica-index": str(replica.index), **({} if replica.rank else {"job-role": "master"})}
+        metadata = {
+            "name": replica.name,
+            "namespace": meta["namespace"],
+            "uid": pod_uid(meta["uid"], replica.name),
+            "creationTimestamp": meta["creationTimestamp"],
+            "labels": {**(requested.get("labels") or {}), **{f"{_LABELS}/{name}": text for name, text in own.items()}},
+            "annotations": dict(requested.get("annotations") or {}),
+            "ownerReferences": [{**owner, "controller": True, "blockOwnerDeletion": True}],
+        }
+        spec = {**replica.template["spec"], "nodeName": os.uname().nodename}
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
     @property
     def root(self) -> Path:
@@ -225,25 +240,6 @@ class PodPlan:
 def pod_uid(job_uid: str, pod: str) -> str:
     """Return the uid of a job's pod: each pod is created once."""
     return str(uuid.uuid5(uuid.UUID(job_uid), pod))
-
-
-def pod_object(job: Manifest, replica: Replica) -> Manifest:
-    """Return the pod of a replica, without a status, as created by the operator and stored by the API server."""
-    meta, requested = job["metadata"], replica.template.get("metadata") or {}
-    owner = {name: job[name] for name in ("apiVersion", "kind")} | {name: meta[name] for name in ("name", "uid")}
-    own = {"operator-name": "pytorchjob-controller", "job-name": meta["name"], "replica-type": replica.role}
-    own |= {"replica-index": str(replica.index), **({} if replica.rank else {"job-role": "master"})}
-    metadata = {
-        "name": replica.name,
-        "namespace": meta["namespace"],
-        "uid": pod_uid(meta["uid"], replica.name),
-        "creationTimestamp": meta["creationTimestamp"],
-        "labels": {**(requested.get("labels") or {}), **{f"{_LABELS}/{name}": text for name, text in own.items()}},
-        "annotations": dict(requested.get("annotations") or {}),
-        "ownerReferences": [{**owner, "controller": True, "blockOwnerDeletion": True}],
-    }
-    spec = {**replica.template["spec"], "nodeName": os.uname().nodename}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
 def launch(
