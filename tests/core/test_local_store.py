@@ -109,26 +109,22 @@ def test_a_supervisor_that_ended_by_itself_left_a_finished_job(state: dict[str, 
 
 
 def test_a_job_without_its_supervisor_has_failed_with_a_reason_of_its_own() -> None:
-    """Its running containers were killed; a job that never had a supervisor fails, too."""
+    """How its containers ended was not seen; a job that never had a supervisor fails, too."""
     found = recovered({"status": status("Created", "Running"), "pods": [pod("Running", RUNNING, DONE)]}, NOW)
     never = recovered({}, NOW)
 
     (lost,) = [one for one in found["status"]["conditions"] if one["type"] == "Failed"]
-    first, second = found["pods"][0]["status"]["containerStatuses"]
     assert (lost["reason"], found["status"]["completionTime"]) == ("SupervisorLost", "2026-11-20T10:00:00.000000Z")
-    assert found["pods"][0]["status"]["phase"] == "Failed"
-    assert (first["ready"], first["state"]["terminated"]["exitCode"]) == (False, 137)
-    assert first["state"]["terminated"]["startedAt"] == RUNNING["running"]["startedAt"]
-    assert second["state"] == DONE
+    assert found["pods"][0]["status"] | {"phase": "Failed", "reason": "SupervisorLost"} == found["pods"][0]["status"]
     assert read_status({"metadata": {"name": "j"}, "status": never["status"]}).reason == "SupervisorLost"
 
 
 def test_a_finished_jobs_verdict_stays() -> None:
-    """Only running containers are ended."""
+    """Only pods that ran have failed."""
     before = {"status": status("Succeeded"), "pods": [pod("Succeeded", DONE), pod("Running", RUNNING)]}
 
     found = recovered(before, NOW)
 
     assert found["status"] == before["status"]
     assert found["pods"][0] == before["pods"][0]
-    assert "terminated" in found["pods"][1]["status"]["containerStatuses"][0]["state"]
+    assert found["pods"][1]["status"]["phase"] == "Failed"

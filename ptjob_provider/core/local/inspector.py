@@ -16,7 +16,7 @@ from ptjob_provider.core import kinds
 from ptjob_provider.core.errors import InvalidSpec, JobAlreadyExists, NotThere, UnsupportedByBackend
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.in_pod import claim_files
-from ptjob_provider.core.inspector import CLAIM_MODE, Check, NodeUse, ReplicaUse, Usage, check_located
+from ptjob_provider.core.inspector import Check, NodeUse, ReplicaUse, Usage, check_located
 from ptjob_provider.core.kinds.pod_template import count_gpus
 from ptjob_provider.core.kinds.pytorchjob import CONTAINER
 from ptjob_provider.core.local.launch import claim_directory, inside
@@ -106,10 +106,9 @@ class LocalInspector:
             path.mkdir(mode=0o700)
         except FileExistsError:
             raise JobAlreadyExists(f"{namespace}/{name}: there is such a claim: {path}", code=409) from None
-        mode = None if mode == CLAIM_MODE else mode
-        options = {"--size": size, "--access-mode": mode, "--storage-class": storage_class}
-        why = "the claim is a directory, which every job may write to until the disk is full"
-        return [f"{flag} {value} does not apply on this machine: {why}" for flag, value in options.items() if value]
+        if not (size or mode or storage_class):
+            return []
+        return ["size, access mode and storage class do not apply: every job may write to it until the disk is full"]
 
     @asynccontextmanager
     async def files(self, namespace: str, claim: str, *, options: FileOptions) -> AsyncIterator[LocalFiles]:  # noqa: ARG002 - the port's

@@ -333,29 +333,16 @@ def needs_recovery(state: Mapping[str, Any]) -> bool:
 
 
 def recovered(state: Mapping[str, Any], now: datetime, message: str = _MESSAGE) -> dict[str, Any]:
-    """Return the state with the job failed, and its running containers killed: the kernel kills them, or a client."""
+    """Return the state with the job and its running pods failed: how their containers ended was not seen."""
     status: Status = dict(state.get("status", {}))
     if not is_finished(status):
         status = with_condition(status, "Failed", message, now=now, reason=SUPERVISOR_LOST)
-    return {"status": status, "pods": [_ended_pod(pod, now) for pod in state.get("pods", ())]}
-
-
-def _ended_pod(pod: Manifest, now: datetime) -> Manifest:
-    if pod["status"]["phase"] in _ENDED:
-        return pod
-    status = {**pod["status"], "phase": "Failed", "reason": SUPERVISOR_LOST}
-    for kind in ("initContainerStatuses", "containerStatuses"):
-        if kind in status:
-            status[kind] = [_ended_container(container, now) for container in status[kind]]
-    return {**pod, "status": status}
-
-
-def _ended_container(container: Mapping[str, Any], now: datetime) -> Mapping[str, Any]:
-    running = container["state"].get("running")
-    if running is None:
-        return container
-    killed = {"exitCode": 137, "signal": 9, "reason": "Error", **running, "finishedAt": instant(now)}
-    return {**container, "ready": False, "state": {"terminated": killed}}
+    lost = {"phase": "Failed", "reason": SUPERVISOR_LOST}
+    pods = [
+        pod if pod["status"]["phase"] in _ENDED else {**pod, "status": {**pod["status"], **lost}}
+        for pod in state.get("pods", ())
+    ]
+    return {"status": status, "pods": pods}
 
 
 def is_expired(job: Manifest, status: Mapping[str, Any], now: datetime) -> bool:
