@@ -198,10 +198,10 @@ def _kept(*names: str, read: Callable[..., Any] | None = None, **how: Any) -> Ca
 
 def _namespace(context: click.Context, param: click.Parameter, value: str) -> str:
     """Refuse an invalid name: locally no server checks it, and the error of an API server would not name the reason."""
-    from ptjob_provider.core.spec.pods import namespace
+    from ptjob_provider.core.spec.pods import dns_label
 
     try:
-        return namespace("namespace", value)
+        return dns_label("namespace", value)
     except InvalidSpec as error:
         raise click.BadParameter(str(error).removeprefix("namespace: "), ctx=context, param=param) from None
 

@@ -93,7 +93,7 @@ def test_fields_that_are_honoured_are_not_announced(tmp_path: Path) -> None:
         {"name": "s", "secret": {"secretName": "s"}},
     ]
     init = [{"name": "i", "image": "none", "command": ["x"]}]
-    policy = {"activeDeadlineSeconds": 3, "managedBy": "kubeflow.org/training-operator", "suspend": False}
+    policy = {"activeDeadlineSeconds": 3, "suspend": False}
     pod = {"initContainers": init, "terminationGracePeriodSeconds": 5, "volumes": volumes}
 
     assert announced(tmp_path, container, pod, runPolicy=policy, nprocPerNode="2") == ""
@@ -114,15 +114,22 @@ def test_fields_that_do_not_apply_are_announced_once_by_name(tmp_path: Path) -> 
         **limits(cpu=1, memory="1Gi"),
     }
     pod = {"nodeSelector": {"zone": "a"}, "priority": 0, "volumes": volumes, "unheardOf": 1}
-    asked = job(container, pod, workers=2, runPolicy={"schedulingPolicy": {"queue": "q"}})
+    asked = job(
+        container,
+        pod,
+        workers=2,
+        runPolicy={"managedBy": "kueue.x-k8s.io/multikueue", "schedulingPolicy": {"queue": "q"}},
+    )
     asked["metadata"] |= {"labels": {"kueue.x-k8s.io/queue-name": "q"}, "annotations": {TENSORBOARD_ANNOTATION: "{}"}}
 
     _, texts = admitted(asked, tmp_path)
 
     (names,) = [text.removeprefix("not applied on this machine: ") for text in texts if text.startswith("not applied")]
     assert names.split(", ") == [
-        *("cpu", "imagePullPolicy", "kueue.x-k8s.io/queue-name", "livenessProbe", "memory", "nodeSelector", "priority"),
+        *("cpu", "imagePullPolicy", "kueue.x-k8s.io/queue-name", "livenessProbe", "managedBy", "memory"),
         *(
+            "nodeSelector",
+            "priority",
             "readOnly",
             "schedulingPolicy",
             "sizeLimit of a volume",
@@ -158,7 +165,6 @@ def test_policies_that_do_not_apply_are_announced(
     [
         ({"runPolicy": {"suspend": True}}, r"spec\.runPolicy\.suspend: jobs cannot be suspended"),
         ({"elasticPolicy": {}}, r"spec\.elasticPolicy: elastic jobs need a cluster"),
-        ({"runPolicy": {"managedBy": "kueue.x-k8s.io/multikueue"}}, r"spec\.runPolicy\.managedBy.*multikueue"),
         ({"pod": {"initContainers": [{"name": "i", "restartPolicy": "Always"}]}}, r"Containers\[0\]\.restartPolicy"),
         ({"pod": {"volumes": [{"name": "a"}, {"name": "v", "csi": {"driver": "d"}}]}}, r"volumes\[1\]\.csi"),
         ({"container": {"volumeMounts": [{"name": "v", "subPathExpr": "$(A)"}]}}, r"volumeMounts\[\]\.subPathExpr"),

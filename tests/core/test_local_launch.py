@@ -16,7 +16,6 @@ from ptjob_provider.core.local.launch import (
     Stores,
     expand,
     launch,
-    normal,
     pod_uid,
     resolve,
 )
@@ -275,8 +274,3 @@ def test_a_replaced_path_is_not_replaced_again() -> None:
 )
 def test_one_path_is_looked_up_whole(path: str, host: str | None) -> None:
     assert MAP.path(path) == host
-
-
-@each_row(("path", "clean"), [("/a//b/", "/a/b"), ("//a", "/a"), ("a", "/a"), ("/", "/")])
-def test_a_path_has_one_spelling(path: str, clean: str) -> None:
-    assert normal(path) == clean

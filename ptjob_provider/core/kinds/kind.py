@@ -46,7 +46,7 @@ from ptjob_provider.core.outputs.contract import (
 from ptjob_provider.core.spec import Installation, TrainingJob
 from ptjob_provider.core.spec.parsers import MAX_PODS
 from ptjob_provider.core.spec.places import places, refusals
-from ptjob_provider.core.spec.pods import namespace as check_namespace
+from ptjob_provider.core.spec.pods import dns_label
 from ptjob_provider.core.tensorboard import TensorBoardPlan
 
 if TYPE_CHECKING:
@@ -454,7 +454,7 @@ def with_name(manifest: Manifest, attempt: Attempt, *, longest: int | None = Non
     longest = longest or MAX_NAME
     name = stem if attempt.exact_name else object_name(stem, attempt.owner, attempt.number, longest=longest)
     namespace = job.namespace or meta.get("namespace") or DEFAULT_NAMESPACE
-    check_namespace("namespace" if job.namespace else "manifest.metadata.namespace", namespace)
+    dns_label("namespace" if job.namespace else "manifest.metadata.namespace", namespace)
     names = {"name": name, "namespace": namespace}
     return {**manifest, "metadata": {**names, **meta, **names}}  # before all else, for readers
 

@@ -29,9 +29,8 @@ if TYPE_CHECKING:
     from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.local.config import LocalConfig
 
-_OPERATOR = "kubeflow.org/training-operator"
 _SPEC = {"pytorchReplicaSpecs", "nprocPerNode", "runPolicy"}
-_RUN_POLICY = {"activeDeadlineSeconds", "ttlSecondsAfterFinished", "backoffLimit", "cleanPodPolicy", "managedBy"}
+_RUN_POLICY = {"activeDeadlineSeconds", "ttlSecondsAfterFinished", "backoffLimit", "cleanPodPolicy"}
 _POD = {"containers", "initContainers", "volumes", "terminationGracePeriodSeconds", "restartPolicy"}
 _CONTAINER = {
     *("name", "image", "command", "args", "workingDir", "env", "envFrom", "volumeMounts", "resources", "ports"),
@@ -75,8 +74,6 @@ def _refused(job: Manifest) -> Iterator[tuple[str, str]]:
         yield "spec.runPolicy.suspend", NO_SUSPEND
     if spec.get("elasticPolicy") is not None:
         yield "spec.elasticPolicy", "elastic jobs need a cluster; on this machine give a fixed number of workers"
-    if run_policy.get("managedBy") not in (None, _OPERATOR):
-        yield "spec.runPolicy.managedBy", f"{run_policy['managedBy']!r} does not run jobs on this machine"
     yield from _refused_of_pods(job)
 
 

@@ -23,7 +23,9 @@ from ptjob_provider.core.errors import InvalidSpec, UnsupportedByBackend
 from ptjob_provider.core.identity import is_object_name
 from ptjob_provider.core.kinds import PYTORCHJOB
 from ptjob_provider.core.local.image import ImageFacts, arguments, with_interpreter
-from ptjob_provider.core.local.store import check_label, make_private
+from ptjob_provider.core.local.store import make_private
+from ptjob_provider.core.outputs.contract import normal_path
+from ptjob_provider.core.spec.pods import dns_label
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -228,7 +230,7 @@ class PodPlan:
         memory = memory_of(self.job["metadata"]["uid"]) / self.replica.name
         directories = {}
         for volume in self.replica.template["spec"].get("volumes") or ():
-            name = check_label("volumes[].name", volume["name"])
+            name = dns_label("volumes[].name", volume["name"])
             if claim := volume.get("persistentVolumeClaim"):
                 claims = Path(self.setup.claims)
                 directories[name] = claim_directory(claims, claim["claimName"], field=f"volumes[{name}]")
@@ -257,7 +259,7 @@ def launch(
         InvalidSpec: the container refers to a value that does not exist on this machine, or a path leaves its volume.
         UnsupportedByBackend: a variable is of a kind that does not exist on this machine.
     """
-    name, image = check_label(f"{field}.name", container["name"]), plan.setup.image(container["image"])
+    name, image = dns_label(f"{field}.name", container["name"]), plan.setup.image(container["image"])
     env = [*(container.get("env") or ()), *(() if is_init else injected(plan.job, plan.replica.rank, plan.port))]
     variables = resolve({**container, "env": env}, stores=plan.setup.stores, fields=pod_fields(plan.pod), field=field)
     message_file = str(plan.directory / f"{name}.termination-log")
@@ -286,12 +288,12 @@ def pod_fields(pod: Manifest) -> dict[str, str]:
 
 def image_paths(image: ImageFacts, root: Path) -> dict[str, str]:
     """Return the local paths of the image's own files and directories, linked below the root."""
-    return {normal(place): f"{root}{normal(place)}" for place in (*image.directories, *image.files)}
+    return {normal_path(place): f"{root}{normal_path(place)}" for place in (*image.directories, *image.files)}
 
 
 def working_directory(container: Mapping[str, Any], image: ImageFacts, paths: PathMap, root: Path) -> str:
     """Return the working directory: `workingDir`, else the image's WORKDIR, else its root."""
-    directory = normal(container.get("workingDir") or image.working_dir or "/")
+    directory = normal_path(container.get("workingDir") or image.working_dir or "/")
     return paths.path(directory) or str(root / PurePosixPath(directory).relative_to("/"))
 
 
@@ -336,17 +338,12 @@ class PathMap:
 
     def path(self, path: str) -> str | None:
         """Return the local path for one absolute container path; None if no mapped path contains it."""
-        pure = PurePosixPath(normal(path))
+        pure = PurePosixPath(normal_path(path))
         for ancestor in (pure, *pure.parents):
             host = self._hosts.get(str(ancestor))
             if host is not None:
                 return str(PurePosixPath(host) / pure.relative_to(ancestor))
         return None
-
-
-def normal(path: str) -> str:
-    """Return the path without doubled and trailing slashes."""
-    return str(PurePosixPath("/" + path.lstrip("/")))
 
 
 MEMORY = Path("/dev/shm")  # noqa: S108 - memory on purpose; each pod gets a private directory in it
@@ -388,7 +385,7 @@ def mounted_paths(
     """
     hosts = {}
     for mount in container.get("volumeMounts") or ():
-        host, place = volumes[mount["name"]], normal(mount["mountPath"])
+        host, place = volumes[mount["name"]], normal_path(mount["mountPath"])
         if place == "/":
             raise InvalidSpec.of(f"{field}.volumeMounts", place, "allowed: a directory below /")
         if mount.get("subPath"):

@@ -28,7 +28,6 @@ import fcntl
 import hashlib
 import json
 import os
-import re
 import shutil
 import time
 from contextlib import contextmanager, suppress
@@ -36,10 +35,11 @@ from copy import deepcopy
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from ptjob_provider.core.errors import ClusterError, InvalidSpec, JobChanged, JobNotFound
+from ptjob_provider.core.errors import ClusterError, JobChanged, JobNotFound
 from ptjob_provider.core.identity import JobRef, check_name
 from ptjob_provider.core.kinds.pytorchjob import KIND
 from ptjob_provider.core.local.status import instant, is_finished, with_condition
+from ptjob_provider.core.spec.pods import dns_label
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -54,7 +54,6 @@ SUPERVISOR_LOST = "SupervisorLost"
 _MESSAGE = (
     "the process that supervised the job is gone (killed, or the machine was restarted); what it had started was ended"
 )
-_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _RESERVED = 64 * 1024
 """Bytes of `reserve`: enough to write the object and the state of a job once."""
 
@@ -195,18 +194,6 @@ def is_locked(path: Path) -> bool:
     return False
 
 
-def check_label(field: str, name: str) -> str:
-    """Return the name if it is a DNS-1123 label, which is also valid as the name of a directory.
-
-    Raises:
-        InvalidSpec: the name is not a DNS-1123 label.
-    """
-    if not _LABEL.fullmatch(name):
-        rule = "allowed: lower-case letters, digits and '-', at most 63 characters (DNS-1123)"
-        raise InvalidSpec.of(field, name, rule)
-    return name
-
-
 class JobStore:
     """Store of the jobs below one root directory."""
 
@@ -219,7 +206,7 @@ class JobStore:
         Raises:
             InvalidSpec: the name or the namespace is invalid.
         """
-        return JobFiles(self._jobs / check_label("metadata.namespace", namespace) / check_name(name))
+        return JobFiles(self._jobs / dns_label("metadata.namespace", namespace) / check_name(name))
 
     def get(self, kind: str, namespace: str, name: str) -> Manifest:
         """Return the object with this name; see `Backend.get`."""
@@ -230,7 +217,7 @@ class JobStore:
 
     def list(self, kind: str, namespace: str, labels: Mapping[str, str]) -> Sequence[Manifest]:
         """Return the objects with these labels, oldest first; see `Backend.list`."""
-        namespaces = check_label("metadata.namespace", namespace) if namespace else "*"
+        namespaces = dns_label("metadata.namespace", namespace) if namespace else "*"
         paths = self._jobs.glob(f"{namespaces}/*") if kind == KIND else ()
         jobs = [_with_status(JobFiles(path)) for path in sorted(paths) if not path.name.startswith(".")]
         chosen = [job for job in jobs if job and labels.items() <= (job["metadata"].get("labels") or {}).items()]

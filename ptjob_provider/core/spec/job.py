@@ -326,7 +326,7 @@ class TrainingJob:
     """Readable beginning of the object's name: lower-case letters, digits and '-'. None: the manifest's name; required
     without a manifest. The object's name adds a hash of owner and attempt, so that two runs never collide."""
 
-    namespace: str | None = setting(pods.namespace)
+    namespace: str | None = setting(pods.dns_label)
     """Namespace of the job. None: the manifest's namespace, else `default`."""
 
     image: str | None = setting(parsers.text, container="image")

@@ -249,7 +249,7 @@ def _check_name(path: str, name: str) -> None:
 _WORD = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 _KEY = re.compile(rf"((?=[^/]{{1,253}}/){SUBDOMAIN}/)?{_WORD}")
 _VALUE = re.compile(rf"({_WORD})?")
-_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _TOLERATION: Mapping[str, parsers.Reader[Any]] = {
     "key": parsers.argument,
     "operator": parsers.word("Equal", "Exists", "Lt", "Gt"),
@@ -271,9 +271,8 @@ def _matching(pattern: re.Pattern[str], allowed: str) -> parsers.Reader[str]:
     return read
 
 
-namespace = _matching(
-    _NAMESPACE, "allowed: at most 63 lower-case letters, digits and '-', a letter or digit at both ends"
-)
+dns_label = _matching(_LABEL, "allowed: at most 63 lower-case letters, digits and '-', a letter or digit at both ends")
+"""Parser of a DNS-1123 label, as a namespace is and the name of a container or a volume."""
 label_value = _matching(_VALUE, "allowed: at most 63 letters, digits, '-', '_' and '.', a letter or digit at both ends")
 qualified_name = _matching(_KEY, "allowed: a name such as team or example.com/team")
 """Parser of a label's key, or of a name of the same form."""
