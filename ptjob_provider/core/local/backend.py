@@ -69,26 +69,6 @@ _POLL_INTERVAL = 0.2
 _START_TIMEOUT = 30.0
 
 
-def submit(
-    manifest: Mapping[str, Any], config: LocalConfig, store: JobStore, *, secret: Mapping[str, Any] | None = None
-) -> JobRef:
-    """Create the job and start its supervisor; see `Backend.submit`. The Secret is never written to disk."""
-    job = admitted(manifest)
-    if secret is not None:
-        config = replace(config, secrets={**config.secrets, secret["metadata"]["name"]: secret["stringData"]})
-    setup, notices = admit(job, config)
-    files = store.files(job["metadata"]["namespace"], job["metadata"]["name"])
-    current(files)
-    with created(files, job, notices) as lock:
-        try:
-            files.write(files.outputs_before, _outputs_before(job, config))
-            _start_supervisor(files, setup, lock)
-        except (OSError, subprocess.SubprocessError) as error:
-            shutil.rmtree(files.path, ignore_errors=True)
-            raise ClusterUnavailable(f"{JobRef.of(job)}: its supervisor could not be started: {error}") from error
-    return JobRef.of(job)
-
-
 def admitted(manifest: Mapping[str, Any]) -> Manifest:
     """Return the job as it is stored: validated, with a namespace, a uid and a creation time.
 
@@ -155,11 +135,13 @@ def _take_name(draft: Path, place: Path, ref: JobRef) -> None:
 
 
 def _start_supervisor(files: JobFiles, setup: Setup, lock: int) -> None:
+    root = str(Path(ptjob_provider.__file__).parents[1])
+    path = {} if root in site.getsitepackages() else {"PYTHONPATH": root}
     command = [sys.executable, "-P", "-m", "ptjob_provider.core.local.supervisor", str(files.path)]
     subprocess.run(  # noqa: S603 - our own module
         command,
         input=json.dumps(asdict(setup)).encode(),
-        env={**setup.environment, **_import_path()},
+        env={**setup.environment, **path},
         cwd="/",
         pass_fds=(lock,),
         start_new_session=True,
@@ -167,11 +149,6 @@ def _start_supervisor(files: JobFiles, setup: Setup, lock: int) -> None:
         timeout=_START_TIMEOUT,
         check=True,
     )
-
-
-def _import_path() -> dict[str, str]:
-    root = str(Path(ptjob_provider.__file__).parents[1])
-    return {} if root in site.getsitepackages() else {"PYTHONPATH": root}
 
 
 class LocalBackend:
@@ -192,7 +169,7 @@ class LocalBackend:
         """Create the job and start its supervisor. See `Backend.submit`."""
         if archive is not None and unpack_code.ARCHIVE not in (secret or {}).get("stringData", ()):
             raise too_large(archive, allowed=f"{megabytes(MAX_PACKED)} on this machine")
-        return await asyncio.to_thread(submit, manifest, self._config, self._store, secret=secret)
+        return await asyncio.to_thread(self._submit, manifest, secret)
 
     async def give_secret(self, ref: JobRef, secret: Manifest) -> None:
         """Do nothing: a local job has its Secret from the start. See `Backend.give_secret`."""
@@ -274,6 +251,24 @@ class LocalBackend:
         """
         folder = self._config.claims_of(namespace) / name
         raise UnsupportedByBackend.of("ClaimArrivalTrigger", f"on this machine use DataArrivalTrigger({str(folder)!r})")
+
+    def _submit(self, manifest: Manifest, secret: Manifest | None) -> JobRef:
+        """Create the job and start its supervisor. The Secret is never written to disk."""
+        job, config = admitted(manifest), self._config
+        if secret is not None:
+            config = replace(config, secrets={**config.secrets, secret["metadata"]["name"]: secret["stringData"]})
+        setup, notices = admit(job, config)
+        ref = JobRef.of(job)
+        files = self._store.files(ref.namespace, ref.name)
+        current(files)
+        with created(files, job, notices) as lock:
+            try:
+                files.write(files.outputs_before, _outputs_before(job, config))
+                _start_supervisor(files, setup, lock)
+            except (OSError, subprocess.SubprocessError) as error:
+                shutil.rmtree(files.path, ignore_errors=True)
+                raise ClusterUnavailable(f"{ref}: its supervisor could not be started: {error}") from error
+        return ref
 
     def _read(self, ref: JobRef) -> Observation:
         files = self._store.files(ref.namespace, ref.name)

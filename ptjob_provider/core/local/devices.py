@@ -65,16 +65,12 @@ class PortReservation:
             self._holder = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             with suppress(OSError):
                 self._holder.bind(f"\0ptjob-provider-port-{self.port}")
-                _check_free(self.port)
+                with socket.socket() as probe:
+                    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                    probe.bind(("", self.port))
                 return
             self._holder.close()
 
     def close(self) -> None:
         """Release the port."""
         self._holder.close()
-
-
-def _check_free(port: int) -> None:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        probe.bind(("", port))

@@ -97,8 +97,9 @@ def _command(value: str) -> list[str]:
 
 def _is_copied(facts: ImageFacts, words: Sequence[str], context: Path) -> bool:
     *sources, target = [word for word in words if not word.startswith(_FLAGS)]
-    found = [_found(context, source.lstrip("/")) for source in sources]
-    if not all(found):
+    names = [source.lstrip("/") for source in sources]
+    found = [[context / name] if (context / name).exists() else sorted(context.glob(name)) for name in names]
+    if not all(found) or any(".." in PurePosixPath(name).parts for name in names):
         return False
     paths, place = [path for each in found for path in each], _absolute(facts, target)
     known = {facts.working_dir, *facts.directories}
@@ -110,12 +111,6 @@ def _is_copied(facts: ImageFacts, words: Sequence[str], context: Path) -> bool:
     else:
         facts.files[place] = str(paths[0])
     return True
-
-
-def _found(context: Path, source: str) -> list[Path]:
-    if ".." in PurePosixPath(source).parts:
-        return []
-    return [context / source] if (context / source).exists() else sorted(context.glob(source))
 
 
 def _absolute(facts: ImageFacts, path: str) -> str:

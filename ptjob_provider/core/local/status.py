@@ -86,13 +86,9 @@ def judged(job: Manifest, status: Status, pods: Sequence[Manifest], now: datetim
     if failed := next((role for role in phases if phases[role]["Failed"]), None):
         message = f"PyTorchJob {name} is failed because {phases[failed]['Failed']} {failed} replica(s) failed."
         return with_condition(status, "Failed", message, now=now)
-    if _is_late(job, status, now):
+    deadline = (job["spec"].get("runPolicy") or {}).get("activeDeadlineSeconds")
+    if deadline is not None and (now - datetime.fromisoformat(status["startTime"])).total_seconds() >= deadline:
         message = f"Job {name} has failed because it was active longer than specified deadline"
         return with_condition(status, "Failed", message, now=now)
     is_running = phases[first]["Running"] > 0
     return with_condition(status, "Running", f"PyTorchJob {name} is running.", now=now) if is_running else status
-
-
-def _is_late(job: Manifest, status: Status, now: datetime) -> bool:
-    deadline = (job["spec"].get("runPolicy") or {}).get("activeDeadlineSeconds")
-    return deadline is not None and (now - datetime.fromisoformat(status["startTime"])).total_seconds() >= deadline
