@@ -146,7 +146,10 @@ def _parameter(field: Field[Any], column: int) -> str:
         return f"Optional[{type_}] = None"
     if column == OPERATOR and words:
         type_ = f"Literal[{', '.join(map(_quoted, words))}]"
-    return "Any = None" if type_ == "Any" else f"{type_} | None = None"
+    type_ = type_ if type_ == "Any" else f"{type_} | None"
+    is_narrower = words or own in {"ElasticPolicy", "RoleFields", "TensorBoard", "CodeSource"}
+    # The field's own default, None, is written as the field: in an editor it leads on to the declaration.
+    return f"{type_} = TrainingJob.{field.name}" if column == OPERATOR and not is_narrower else f"{type_} = None"
 
 
 def _quoted(word: str) -> str:
