@@ -119,8 +119,7 @@ def _others(job: Manifest) -> Iterator[str]:
         for volume in pod.get("volumes") or ():
             sources = [volume.get(name) or {} for name in _SOURCES]
             names = {name for each in sources for name in _set(each)}
-            yield from (f"{name} of a volume" for name in names & {"sizeLimit", "defaultMode"})
-            yield from names & {"readOnly"}
+            yield from (f"{name} of a volume" for name in names & {"sizeLimit", "defaultMode", "readOnly"})
         for _, container in _containers_of(path, pod):
             if container["name"] not in _CODE_CONTAINERS:
                 yield from _set(container) - _CONTAINER

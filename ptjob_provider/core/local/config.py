@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-Gpus = Literal["ignore"] | int
 
 NO_IMAGE = "none"
 """Image name of a job that needs no image; no notice mentions it."""
@@ -54,7 +53,7 @@ class LocalConfig:
     root: Path
     images: Mapping[str, Path] = field(default_factory=dict)
     python: str | None = None
-    gpus: Gpus = 0
+    gpus: Literal["ignore"] | int = 0
     secrets: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
     config_maps: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=lambda: dict(_DEFAULT_ENVIRONMENT))

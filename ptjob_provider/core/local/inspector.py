@@ -6,6 +6,7 @@ import asyncio
 import os
 import shlex
 import socket
+from collections import deque
 from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 from typing import IO, TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ from ptjob_provider.core.in_pod import claim_files
 from ptjob_provider.core.inspector import Check, NodeUse, ReplicaUse, Usage, check_located
 from ptjob_provider.core.kinds.pod_template import count_gpus
 from ptjob_provider.core.kinds.pytorchjob import CONTAINER
-from ptjob_provider.core.local.launch import claim_directory, inside
+from ptjob_provider.core.local.launch import LOOPBACK, claim_directory, inside
 from ptjob_provider.core.local.logs import ReplicaLog
 from ptjob_provider.core.local.status import instant
 from ptjob_provider.core.local.store import JobStore, make_private, read_json
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from ptjob_provider.core.local.config import LocalConfig
     from ptjob_provider.core.logs import LogLine
 
-_HOST = "127.0.0.1"
 _NOT_MEASURED = "CPU and memory are not measured on this machine: its own `top` shows them"
 
 
@@ -62,7 +62,10 @@ class LocalInspector:
         if container != CONTAINER or follow or tail is None:
             file = files.log(pod, container)
             raise UnsupportedByBackend.of("--container", f"on this machine such a log is a file: {file}")
-        for line in await asyncio.to_thread(ReplicaLog(files, pod, job_uid=ref.uid).last, tail):
+        last: deque[LogLine] = deque(maxlen=tail)
+        async for line in ReplicaLog(files, pod, job_uid=ref.uid).lines(since=None, follow=False):
+            last.append(line)
+        for line in last:
             yield line
 
     async def nodes(self) -> Sequence[NodeUse]:
@@ -70,7 +73,7 @@ class LocalInspector:
         gpus = self._config.gpus if isinstance(self._config.gpus, int) else 0
         use = NodeUse(
             name=socket.gethostname(),
-            address=_HOST,
+            address=LOOPBACK,
             role="this machine",
             status="ready",
             gpus=gpus,
@@ -90,9 +93,7 @@ class LocalInspector:
     async def claims(self, namespace: str) -> Sequence[Manifest]:
         """Return a claim for each directory that replaces one; see `Inspector.claims`."""
         folder = self._config.claims_of(namespace)
-        if not folder.is_dir():
-            return []
-        return [_claim(namespace, path) for path in sorted(folder.iterdir()) if path.is_dir()]
+        return [_claim(namespace, path) for path in sorted(folder.glob("*")) if path.is_dir()]
 
     async def create_claim(
         self, namespace: str, name: str, *, size: str | None, mode: str | None, storage_class: str | None
@@ -125,8 +126,7 @@ class LocalInspector:
         root = claim_directory(self._config.claims_of(what.namespace), what.plan.claim)
         if not root.is_dir():
             raise NotThere.claim(what.plan.claim, what.namespace, where=str(root))
-        folder = inside(root, what.plan.path, field="path") if what.plan.path else root
-        yield f"tensorboard --logdir {shlex.quote(str(folder))}"
+        yield f"tensorboard --logdir {shlex.quote(str(inside(root, what.plan.path, field='path')))}"
 
     async def checks(self, namespace: str) -> Sequence[Check]:
         """Return where jobs run; what a job lacks here is said when it is submitted. See `Inspector.checks`."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import codecs
-import os
 import time
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING
@@ -36,7 +35,6 @@ _PATIENCE = 500_000_000
 
 _MESSAGE_BYTES = 2048
 _MESSAGE_LINES = 80
-_LAST = 4 * 1024 * 1024
 _INTERVAL = 0.1
 _CHUNK = 256 * 1024
 
@@ -140,20 +138,6 @@ class ReplicaLog:
                 if has_ended or not follow:
                     return
                 await asyncio.sleep(_INTERVAL)
-
-    def last(self, count: int) -> list[LogLine]:
-        """Return the last lines that exist now, as many as `count` records of the last _LAST bytes have."""
-        try:
-            with self._files.log(self._pod, CONTAINER).open("rb") as file:
-                size = file.seek(0, os.SEEK_END)
-                file.seek(max(size - _LAST, 0))
-                records = file.read().split(b"\n")
-        except FileNotFoundError:
-            return []
-        records = records[size > _LAST :][-count - 1 :]  # without the first one's rest; the last one has not ended
-        uid = pod_uid(self._job_uid, self._pod)
-        counter = LineCounter(pod_uid=uid, container=CONTAINER, restart_count=0)
-        return [*counter.lines(self._pieces(b"\n".join(records)))]
 
     def _pieces(self, chunk: bytes) -> Iterator[Piece]:
         *records, self._unread = (self._unread + chunk).split(b"\n")

@@ -74,10 +74,6 @@ class JobFiles:
         self.supervisor_log = path / "supervisor.log"
         self.reserve = path / "reserve"
 
-    def pod_directory(self, pod: str) -> Path:
-        """Return one pod's directory on disk, without its logs."""
-        return self.path / "run" / pod
-
     def log(self, pod: str, container: str) -> Path:
         """Return the log of one container."""
         return self.path / "logs" / pod / f"{container}.log"
@@ -259,9 +255,8 @@ class JobStore:
         job, state = current(self.files(ref.namespace, ref.name))
         if job is None or JobRef.of(job) != ref:
             return True
-        if job["metadata"].get("deletionTimestamp"):
-            return False  # the job's directory, and so its name, is removed last
-        return not needs_recovery(state)
+        # The job's directory, and so its name, is removed last.
+        return not job["metadata"].get("deletionTimestamp") and not needs_recovery(state)
 
 
 def current(files: JobFiles) -> tuple[Manifest | None, dict[str, Any]]:

@@ -55,7 +55,7 @@ class Supervisor:
         self._published: dict[str, Any] = {}
         self._wake, signals = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(signals, warn_on_full_buffer=False)
-        self._stopped_by = 0
+        self._stopped_by: signal.Signals | None = None
         self._read_object()
         self.ref = JobRef.of(self._job)
         self._port = PortReservation()
@@ -69,7 +69,7 @@ class Supervisor:
                 replica=replica,
                 port=self._port.port,
                 setup=setup,
-                directory=files.pod_directory(replica.name),
+                directory=files.path / "run" / replica.name,
                 devices=tuple(islice(numbers, replica.gpus if setup.devices else 0)),
             )
             for replica in PYTORCHJOB.replicas(self._job)
@@ -80,8 +80,7 @@ class Supervisor:
         """Run the job to its end."""
         while not self._is_over():
             if self._stopped_by:
-                signum = signal.Signals(self._stopped_by).name
-                raise PTJobError(f"the process that supervised the job got signal {signum}")
+                raise PTJobError(f"the process that supervised the job got signal {self._stopped_by.name}")
             self._read_object()
             self._collect()
             if self._is_deleted or status.is_finished(self._status):
@@ -101,7 +100,7 @@ class Supervisor:
 
     def stop(self, signum: int, _frame: object) -> None:
         """End the job because this process received a stop signal."""
-        self._stopped_by = signum
+        self._stopped_by = signal.Signals(signum)
 
     def fail(self, message: str) -> None:
         """Stop everything and record that the supervisor could not continue."""
