@@ -158,7 +158,7 @@ PURE = (
     "core/manifest",
     "core/outgoing",
     "core/outputs/contract",
-    "core/outputs/handover",
+    "core/outputs/location",
     "core/outputs/result",
     "core/training_progress",
     "core/run/attempts",

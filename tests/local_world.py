@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from ptjob_provider.core.local.config import base_environment
-from ptjob_provider.core.local.processes import marked
+from ptjob_provider.core.local.processes import with_mark
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +27,7 @@ def environment() -> dict[str, str]:
 
 def processes_of(ref: JobRef) -> list[psutil.Process]:
     """Return all living processes of a job, wherever they are."""
-    return marked(f"{ref.uid}/")
+    return with_mark(f"{ref.uid}/")
 
 
 def supervisor_of(root: Path, ref: JobRef) -> int:

@@ -11,7 +11,7 @@ import psutil
 
 from ptjob_provider.airflow.task_log import CONTINUES
 from ptjob_provider.core.identity import JobRef
-from ptjob_provider.core.local.processes import marked
+from ptjob_provider.core.local.processes import with_mark
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -119,7 +119,7 @@ def title(process: psutil.Process) -> str:
 
 def runs(ref: JobRef) -> bool:
     """Return whether any process of the job is alive."""
-    return bool(marked(f"{ref.uid}/"))
+    return bool(with_mark(f"{ref.uid}/"))
 
 
 def until(

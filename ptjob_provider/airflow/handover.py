@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from ptjob_provider.core.outputs.handover import MountedOutput, volume_name
+from ptjob_provider.core.outputs.location import MountedOutput, volume_name
 
 if TYPE_CHECKING:
     from kubernetes.client import V1Volume, V1VolumeMount

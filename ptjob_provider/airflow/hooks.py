@@ -26,7 +26,7 @@ from ptjob_provider.airflow.config import SECTION, SECTION_OPTIONS, Settings, ma
 from ptjob_provider.airflow.connection import DEFAULT_CONN_ID, ConnectionMissing, local_backend
 from ptjob_provider.core.errors import InvalidSpec, UnsupportedByBackend
 from ptjob_provider.core.kubernetes import ClusterConfig
-from ptjob_provider.core.outputs.handover import local_path
+from ptjob_provider.core.outputs.location import local_path
 from ptjob_provider.core.spec.parsers import boolean, is_unset
 
 if TYPE_CHECKING:

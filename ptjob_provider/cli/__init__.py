@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ptjob_provider.cli.output import printable, refusal
+from ptjob_provider.cli.output import failure_of, printable
 from ptjob_provider.cli.parameters import group_target_options
 from ptjob_provider.core.errors import PTJobError
 
@@ -88,7 +88,7 @@ class Commands(click.Group):
             with _replacement_of_unknown_flag():
                 return super().invoke(ctx)
         except PTJobError as error:
-            raise refusal(error) from error
+            raise failure_of(error) from error
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

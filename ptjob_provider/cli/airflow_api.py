@@ -10,7 +10,7 @@ from urllib.parse import quote, urlsplit
 import aiohttp
 import click
 
-from ptjob_provider.cli.output import EXIT_USAGE, Refused
+from ptjob_provider.cli.output import EXIT_USAGE, Failure
 from ptjob_provider.core.errors import ClusterError, ClusterUnavailable, InvalidSpec, PermissionDenied
 from ptjob_provider.core.installation_id import KEY_PREFIX
 
@@ -29,14 +29,14 @@ def airflow_tasks(url: str, user: str | None, environ: Mapping[str, str]) -> Air
 
     Raises:
         InvalidSpec: the address is invalid.
-        Refused: there is no terminal for the password.
+        Failure: there is no terminal for the password.
     """
     token = environ.get("PTJOB_AIRFLOW_TOKEN", "")
     password = environ.get("PTJOB_AIRFLOW_PASSWORD", "")
     if user and not token and not password:
         if not sys.stdin.isatty():
             why = "the password cannot be asked for without a terminal"
-            raise Refused(f"--airflow-user: {why}; set $PTJOB_AIRFLOW_PASSWORD, or $PTJOB_AIRFLOW_TOKEN", EXIT_USAGE)
+            raise Failure(f"--airflow-user: {why}; set $PTJOB_AIRFLOW_PASSWORD, or $PTJOB_AIRFLOW_TOKEN", EXIT_USAGE)
         password = click.prompt(f"Password of {user}", hide_input=True, err=True)
     return AirflowTasks(url, token=token, user=user or "", password=password)
 

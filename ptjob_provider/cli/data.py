@@ -15,7 +15,7 @@ import click
 
 from ptjob_provider.cli import tables
 from ptjob_provider.cli.copying import counted
-from ptjob_provider.cli.output import EXIT_USAGE, Refused, cancel_on, notice, run, say
+from ptjob_provider.cli.output import EXIT_USAGE, Failure, cancel_on, notice, run, say
 from ptjob_provider.cli.parameters import pass_target, pod_options, table_output_option, target_options
 from ptjob_provider.core.identity import is_object_name
 from ptjob_provider.core.outputs.contract import SCHEME
@@ -101,7 +101,7 @@ def ls(target: Target, address: str, *, image: str | None, user: int | None, out
     """List a folder of a claim; on a cluster this starts a pod."""
     remote = claim_path(address)
     if remote is None:
-        raise Refused(f"{address}: allowed: pvc://CLAIM/PATH", EXIT_USAGE)
+        raise Failure(f"{address}: allowed: pvc://CLAIM/PATH", EXIT_USAGE)
     claim, path = remote
     files = run(_with_files(target, claim, lambda files: files.listed(path), image=image, user=user))
     rows = [{**each, "modified": _instant(each["modified"])} for each in files]
@@ -140,7 +140,7 @@ def cp(target: Target, source: str, target_path: str, *, image: str | None, user
             claim, path = to_claim
             local = Path(source).resolve()
             if not local.exists():
-                raise Refused(f"SOURCE: {local} is not there", EXIT_USAGE)
+                raise Failure(f"SOURCE: {local} is not there", EXIT_USAGE)
             with counted(archive, "reading") as written:
                 run(LocalFiles(local.parent).pack(local.name, written))
             archive.seek(0)
@@ -150,7 +150,7 @@ def cp(target: Target, source: str, target_path: str, *, image: str | None, user
                 run(access(claim, lambda files: files.unpack(read, remote_folder, last or local.name)))
         else:
             rule = "one of both has to be pvc://CLAIM/PATH, the other a path on this machine"
-            raise Refused(f"SOURCE TARGET: {source} {target_path} is not allowed; {rule}", EXIT_USAGE)
+            raise Failure(f"SOURCE TARGET: {source} {target_path} is not allowed; {rule}", EXIT_USAGE)
     say(f"copied {source} to {target_path}", err=True)
 
 
@@ -158,14 +158,14 @@ def claim_path(text: str) -> tuple[str, str] | None:
     """Return claim and path of `pvc://claim/path`, with "" as the path of its root; None for a path on this machine.
 
     Raises:
-        Refused: the address names no claim.
+        Failure: the address names no claim.
     """
     if not text.startswith(SCHEME):
         return None
     claim, _, path = text.removeprefix(SCHEME).partition("/")
     if not is_object_name(claim):
         rule = "allowed: pvc://CLAIM/PATH, where CLAIM has lower-case letters, digits, '-' and '.'"
-        raise Refused(f"{text}: {claim!r} is not allowed; {rule}", EXIT_USAGE)
+        raise Failure(f"{text}: {claim!r} is not allowed; {rule}", EXIT_USAGE)
     return claim, path
 
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ptjob_provider.cli.live_line import LiveLine
 from ptjob_provider.cli.output import (
     EXIT_USAGE,
-    Refused,
+    Failure,
     cancel_on,
     emit_rows,
     notice,
@@ -228,7 +228,7 @@ class Following:
         flag = "--delete-on-interrupt" if self.ending.delete_on_interrupt else timeout
         if hands_off and flag:
             whose = f"{JobRef.of(job)}, which something else made"
-            raise Refused(f"{flag} would delete {whose}; --adopt takes charge of it", EXIT_USAGE)
+            raise Failure(f"{flag} would delete {whose}; --adopt takes charge of it", EXIT_USAGE)
         await self.follow(Submission.of(job), hands_off=hands_off)
 
     async def interrupted(self) -> None:

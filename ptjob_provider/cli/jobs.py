@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ptjob_provider.cli import tables
-from ptjob_provider.cli.output import EXIT_USAGE, Refused, cancel_on, emit, for_each, notice, run, say
+from ptjob_provider.cli.output import EXIT_USAGE, Failure, cancel_on, emit, for_each, notice, run, say
 from ptjob_provider.cli.parameters import (
     all_namespaces_option,
     names_argument,
@@ -152,7 +152,7 @@ def _selector(labels: tuple[str, ...]) -> dict[str, str]:
     for label in labels:
         key, equals, _ = label.partition("=")
         if not key or not equals:
-            raise Refused(f"--label: {label!r} is not allowed; allowed: KEY=VALUE", EXIT_USAGE)
+            raise Failure(f"--label: {label!r} is not allowed; allowed: KEY=VALUE", EXIT_USAGE)
     return label_map("--label", dict(label.split("=", 1) for label in labels))
 
 
@@ -356,14 +356,14 @@ def prune(target: Target, *, since: timedelta, dry_run: bool, yes: bool) -> None
     jobs = f"{len(ended)} job{'' if len(ended) == 1 else 's'}"
     if not dry_run and not yes and not sys.stdin.isatty():
         would = f"{jobs} {target.where} would be deleted, and there is no terminal to ask"
-        raise Refused(f"--yes is missing: {would}; --dry-run lists them", EXIT_USAGE)
+        raise Failure(f"--yes is missing: {would}; --dry-run lists them", EXIT_USAGE)
     if dry_run or not yes:
         for ref, finished_at in ended.items():
             say(f"{ref} would be deleted: it ended {finished_at.isoformat(sep=' ', timespec='seconds')}")
     if dry_run:
         return
     if not yes and not click.confirm(f"Delete {jobs} {target.where}?", err=True):
-        raise Refused("nothing was deleted")
+        raise Failure("nothing was deleted")
     run(_delete_jobs(target, ended))
 
 
@@ -406,7 +406,7 @@ async def _suspend(target: Target, name: str, *, suspend: bool) -> None:
     job = await target.find(backend, name)
     ref, phase = JobRef.of(job), kinds.read_status(job).phase
     if phase.is_terminal:
-        raise Refused(f"{ref} has ended ({phase.value}): there is nothing to {'suspend' if suspend else 'resume'}")
+        raise Failure(f"{ref} has ended ({phase.value}): there is nothing to {'suspend' if suspend else 'resume'}")
     await backend.patch(ref, kinds.named(ref.kind).suspended(suspend=suspend))
     queue = (job["metadata"].get("labels") or {}).get(QUEUE_LABEL)
     if suspend:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ptjob_provider.cli.completion import replicas
-from ptjob_provider.cli.output import EXIT_USAGE, Refused, notice, run, say_logged
+from ptjob_provider.cli.output import EXIT_USAGE, Failure, notice, run, say_logged
 from ptjob_provider.cli.parameters import WholeNumber, not_allowed, of_one_job, span
 from ptjob_provider.core import kinds
 from ptjob_provider.core.diagnosis import Cause
@@ -119,7 +119,7 @@ def find_replica(job: Manifest, name: str | None) -> str:
     """Return the pod for `-i`: a pod's name, the end of one, or a rank; rank 0 by default.
 
     Raises:
-        Refused: the job has no such replica; the message names the existing ones.
+        Failure: the job has no such replica; the message names the existing ones.
     """
     known = kinds.replicas(job)
     if name is None:
@@ -135,7 +135,7 @@ def find_replica(job: Manifest, name: str | None) -> str:
             return replica_name
     all_replicas = {**{str(replica.rank): replica.name for replica in known}, **unranked}
     names = ", ".join(f"{short} = {replica_name}" for short, replica_name in all_replicas.items())
-    raise Refused(f"--replica: {name!r} is not a replica of this job; allowed: {names}", EXIT_USAGE)
+    raise Failure(f"--replica: {name!r} is not a replica of this job; allowed: {names}", EXIT_USAGE)
 
 
 async def show(target: Target, name: str, selection: Selection, *, replica: str | None, every: bool) -> None:
@@ -156,7 +156,7 @@ async def show(target: Target, name: str, selection: Selection, *, replica: str 
     prints = [_print_replica(backend, ref, pod, selection, prefixes=names) for pod in names]
     reasons = await asyncio.gather(*prints) if selection.follow else [await each for each in prints]
     if whys := [why for why in reasons if why]:
-        raise Refused("\n".join(whys))
+        raise Failure("\n".join(whys))
     with suppress(ClusterError):  # the log was read; the hint is optional
         await _name_first_failure(backend, ref, names)
 
@@ -217,7 +217,7 @@ async def _print_container(target: Target, ref: JobRef, pod: str, selection: Sel
     except InvalidSpec as error:
         if _NOT_BEGUN not in str(error):
             raise
-        raise Refused(f"{error}; more: ptjob get {ref.name}") from error
+        raise Failure(f"{error}; more: ptjob get {ref.name}") from error
 
 
 async def _lines(backend: Backend, ref: JobRef, replica: str, selection: Selection) -> AsyncGenerator[LogLine, None]:

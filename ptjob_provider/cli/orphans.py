@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ptjob_provider.cli import tables
-from ptjob_provider.cli.output import EXIT_TRY_AGAIN, EXIT_USAGE, Refused, emit_rows, run, say
+from ptjob_provider.cli.output import EXIT_TRY_AGAIN, EXIT_USAGE, Failure, emit_rows, run, say
 from ptjob_provider.cli.parameters import pass_target, span, table_output_option, target_options
 from ptjob_provider.core.errors import PermissionDenied
 from ptjob_provider.core.identity import Instance
@@ -73,7 +73,7 @@ def _show(findings: list[Orphan], output: str | None, *, none: str, now: datetim
     """Print the orphaned jobs.
 
     Raises:
-        Refused: some jobs could not be checked or stopped; they are printed with the reason.
+        Failure: some jobs could not be checked or stopped; they are printed with the reason.
     """
     if output:
         names = [finding.job.ref.name for finding in findings if finding.why]
@@ -84,7 +84,7 @@ def _show(findings: list[Orphan], output: str | None, *, none: str, now: datetim
         say(none, err=True)
     failed = [finding for finding in findings if finding.error]
     if failed:
-        raise Refused(f"{len(failed)} of {len(findings)} jobs: {failed[0].error}", EXIT_TRY_AGAIN)
+        raise Failure(f"{len(failed)} of {len(findings)} jobs: {failed[0].error}", EXIT_TRY_AGAIN)
 
 
 async def _instance(airflow: AirflowTasks, name: str, *, delete: bool) -> Instance:
@@ -94,7 +94,7 @@ async def _instance(airflow: AirflowTasks, name: str, *, delete: bool) -> Instan
     database may be a copy of another one's.
 
     Raises:
-        Refused: the installation is unknown.
+        Failure: the installation is unknown.
     """
     try:
         origins = await airflow.installation_ids()
@@ -102,17 +102,17 @@ async def _instance(airflow: AirflowTasks, name: str, *, delete: bool) -> Instan
         if name:
             return Instance(name)
         why = f"whose jobs to look for is kept in a Variable: {error}; or say --instance"
-        raise Refused(why, EXIT_USAGE) from error
+        raise Failure(why, EXIT_USAGE) from error
     reported = instance_of(origins)
     if reported is None and not name:
         never = "it has no id: no task of it has ever submitted a job, or [ptjob] instance names it"
-        raise Refused(f"{never}; say --instance NAME then", EXIT_USAGE)
+        raise Failure(f"{never}; say --instance NAME then", EXIT_USAGE)
     if reported is not None and name and not reported.has(name):
         other = f"the Airflow at that address is {reported} (its Variables {', '.join(origins)})"
-        raise Refused(f"--instance: {name!r} is not allowed; {other}", EXIT_USAGE)
+        raise Failure(f"--instance: {name!r} is not allowed; {other}", EXIT_USAGE)
     if delete and not name and not any(names_host(origin, airflow.host) for origin in origins.values()):
         copy = f"its id {reported} was made elsewhere: {'; '.join(sorted(set(origins.values())))}"
-        raise Refused(f"{airflow.host} may be a copy: {copy}. If it is that Airflow: --instance {reported}", EXIT_USAGE)
+        raise Failure(f"{airflow.host} may be a copy: {copy}. If it is that Airflow: --instance {reported}", EXIT_USAGE)
     return reported or Instance(name)
 
 

@@ -88,7 +88,7 @@ def emit_rows(names: Iterable[str], rows: object, output: str) -> None:
         say(name)
 
 
-class Refused(click.ClickException):
+class Failure(click.ClickException):
     """A failure with a message for people and an exit code for programs."""
 
     def __init__(self, message: str, code: int = EXIT_FAILED) -> None:
@@ -96,16 +96,16 @@ class Refused(click.ClickException):
         self.__dict__["exit_code"] = code
 
 
-def refusal(error: PTJobError) -> Refused:
+def failure_of(error: PTJobError) -> Failure:
     """Return an error of the core as a command's error."""
     if isinstance(error, JobNotFound | NotThere):
-        return Refused(str(error), EXIT_NOT_FOUND)
+        return Failure(str(error), EXIT_NOT_FOUND)
     if isinstance(error, InvalidSpec | UnsupportedByBackend):
-        return Refused(str(error), EXIT_USAGE)
+        return Failure(str(error), EXIT_USAGE)
     # 75 tells scripts to run the same command again. Some causes of a failed job are worth the limited retries of a
     # task (`retryable`), but would most likely make this command fail again.
     is_passing = error.diagnosis.passes if isinstance(error, JobFailed) else error.retryable
-    return Refused(str(error), EXIT_TRY_AGAIN if is_passing else EXIT_FAILED)
+    return Failure(str(error), EXIT_TRY_AGAIN if is_passing else EXIT_FAILED)
 
 
 def run(work: Coroutine[Any, Any, T], *, cancelled: int = EXIT_INTERRUPTED) -> T:
@@ -120,7 +120,7 @@ def run(work: Coroutine[Any, Any, T], *, cancelled: int = EXIT_INTERRUPTED) -> T
     try:
         return asyncio.run(work)
     except PTJobError as error:
-        raise refusal(error) from error
+        raise failure_of(error) from error
     except KeyboardInterrupt:
         raise SystemExit(EXIT_INTERRUPTED) from None
     except asyncio.CancelledError:
@@ -158,7 +158,7 @@ def for_each(names: Iterable[str], do: Callable[[str], Coroutine[Any, Any, None]
     for name in names:
         try:
             run(do(name))
-        except Refused as refused:
+        except Failure as refused:
             refused.show()
             codes.add(refused.exit_code)
     if codes:

@@ -15,7 +15,7 @@ import click
 from ptjob_provider.cli import arena
 from ptjob_provider.cli.fields import Flag, flags, in_flags, job_fields, joined, over_file
 from ptjob_provider.cli.help_text import COMMON, described, heading_of
-from ptjob_provider.cli.output import Refused, emit, notice, refusal, say
+from ptjob_provider.cli.output import Failure, emit, failure_of, notice, say
 from ptjob_provider.cli.parameters import (
     WholeNumber,
     delete_on_interrupt_option,
@@ -76,11 +76,11 @@ class JobCommand(click.Command):
         """Run the command; an error about a field names the flag that set it."""
         try:
             return super().invoke(ctx)
-        except (Refused, InvalidSpec) as error:
-            refused = error.__cause__ if isinstance(error, Refused) else error
+        except (Failure, InvalidSpec) as error:
+            refused = error.__cause__ if isinstance(error, Failure) else error
             if not isinstance(refused, InvalidSpec):
                 raise
-            raise Refused(in_flags(refused, ctx.params, ctx.meta[_WORDS]), refusal(refused).exit_code) from error
+            raise Failure(in_flags(refused, ctx.params, ctx.meta[_WORDS]), failure_of(refused).exit_code) from error
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options under their headings, the command's own last; the short help has only the common flags."""

@@ -11,7 +11,7 @@ import click
 
 from ptjob_provider.cli.completion import job_names
 from ptjob_provider.cli.data import claim_path
-from ptjob_provider.cli.output import EXIT_USAGE, Refused, cancel_on, notice, run, say
+from ptjob_provider.cli.output import EXIT_USAGE, Failure, cancel_on, notice, run, say
 from ptjob_provider.cli.parameters import WholeNumber, of_jobs, pod_options
 from ptjob_provider.core import kinds
 from ptjob_provider.core.errors import JobNotFound
@@ -69,7 +69,7 @@ async def _show(target: Target, what: str, *, port: int, image: str | None, user
         claim, path = remote
         plan = TensorBoardPlan(claim=claim, path=path.strip("/"), image=image)
         if target.backend != "local" and not image:
-            raise Refused("--image: an image with TensorBoard is needed, or [ptjob] tensorboard_image", EXIT_USAGE)
+            raise Failure("--image: an image with TensorBoard is needed, or [ptjob] tensorboard_image", EXIT_USAGE)
     view = TensorBoardView(
         namespace=target.namespace, plan=plan, job=job, user=user, port=port, timeout=_TIMEOUT, tell=notice
     )

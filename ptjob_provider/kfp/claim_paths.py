@@ -1,6 +1,6 @@
 """Finds the files of an output that is passed by reference, in the step's process. It does not import kfp.
 
-A claim whose name is known when the pipeline is compiled is mounted below `core.outputs.handover.MOUNT_ROOT` under its
+A claim whose name is known when the pipeline is compiled is mounted below `core.outputs.location.MOUNT_ROOT` under its
 name. Any other claim is mounted there under the name of the pipeline value that names it, after a character with which
 no claim's name begins.
 """
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.errors import InvalidSpec, UnsupportedByBackend
 from ptjob_provider.core.outputs.contract import PvcAddress
-from ptjob_provider.core.outputs.handover import MOUNT_ROOT, local_path
+from ptjob_provider.core.outputs.location import MOUNT_ROOT, local_path
 from ptjob_provider.kfp.environment import local_config
 
 if TYPE_CHECKING:

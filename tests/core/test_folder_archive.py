@@ -285,13 +285,13 @@ def test_a_file_that_shrinks_while_it_is_read_is_refused(tmp_path: Path, monkeyp
 def test_a_file_that_goes_while_files_are_listed_is_not_missed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Editors make such temporary files."""
     write(folder, {"a.tmp": ""})
-    entry = folders._Walk._entry
+    entry = folders._FolderWalk._entry
 
     def gone(self: Any, path: str, place: Path) -> Iterator[Any]:
         (folder / "a.tmp").unlink(missing_ok=True)
         return entry(self, path, place)
 
-    monkeypatch.setattr(folders._Walk, "_entry", gone)  # a test cannot delete it in time from outside
+    monkeypatch.setattr(folders._FolderWalk, "_entry", gone)  # a test cannot delete it in time from outside
 
     assert names(folder) == ["net/__init__.py", "net/größe.py", "run.sh", "train.py"]
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ptjob_provider.core.errors import InvalidSpec
-from ptjob_provider.core.local.image import ImageFacts, arguments, read_image, with_interpreter
+from ptjob_provider.core.local.image import ImageFacts, command_line, read_image, with_interpreter
 from rows import each_row
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ IMAGE = ImageFacts(python="/py", entrypoint=["python", "train.py"], cmd=["--epoc
 )
 def test_command_replaces_the_entrypoint_and_args_replace_cmd(container: dict[str, Any], runs: list[str]) -> None:
     """These are the four cases of Kubernetes."""
-    assert arguments(container, IMAGE) == runs
+    assert command_line(container, IMAGE) == runs
 
 
 @each_row(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptjob_provider.core.local.logs import LogFile, ReplicaLog, timestamp
+from ptjob_provider.core.local.logs import LocalLog, LogFile, timestamp
 from ptjob_provider.core.local.store import JobFiles
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def test_written_output_can_be_read_back(tmp_path_factory: object, chunks: list[
     log.finish()
 
     async def read(since: LogCursor | None = None) -> list[LogLine]:
-        log = ReplicaLog(files, "p", job_uid="00000000-0000-0000-0000-000000000001")
+        log = LocalLog(files, "p", job_uid="00000000-0000-0000-0000-000000000001")
         return [line async for line in log.lines(since=since, follow=True)]
 
     lines = asyncio.run(read())

@@ -54,7 +54,7 @@ class StandInContainer:
         self.pid, self.has_ended, self.exit_code = None, True, code
 
 
-def pod_of(*, init: list[StandInContainer], main: list[StandInContainer], grace: int | None = None) -> pod.Pod:
+def pod_of(*, init: list[StandInContainer], main: list[StandInContainer], grace: int | None = None) -> pod.LocalPod:
     """Return a placed pod with these containers."""
     template = {"spec": {"containers": [], "terminationGracePeriodSeconds": grace}}
     job = {
@@ -72,7 +72,7 @@ def pod_of(*, init: list[StandInContainer], main: list[StandInContainer], grace:
         stores=Stores(secrets={}, config_maps={}),
     )
     (replica,) = PYTORCHJOB.replicas(job)
-    made = pod.Pod(
+    made = pod.LocalPod(
         PodPlan(job=job, replica=replica, port=1, setup=setup, directory=Path("/pod")), log=JobFiles(Path("/job")).log
     )
     made._init, made._main = init, main  # type: ignore[assignment]

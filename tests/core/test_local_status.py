@@ -3,7 +3,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from ptjob_provider.core.local.status import created, has, instant, is_finished, judged, with_condition
+from ptjob_provider.core.local.status import has, initial_status, instant, is_finished, next_status, with_condition
 from rows import each_row
 
 NOW = datetime(2026, 11, 20, 10, tzinfo=UTC)
@@ -24,9 +24,9 @@ def pods(**phases: str) -> list[dict[str, Any]]:
 
 def through(*looks: list[dict[str, Any]], now: datetime = NOW, **policy: Any) -> dict[str, Any]:
     """Return the status after several looks at the pods of a job that was just created."""
-    status = created(job(**policy), NOW)
+    status = initial_status(job(**policy), NOW)
     for look in looks:
-        status = judged(job(**policy), status, look, now)
+        status = next_status(job(**policy), status, look, now)
     return status
 
 
@@ -62,7 +62,7 @@ def test_after_an_end_nothing_changes() -> None:
 
     assert conditions(failed) == [("Created", "True"), ("Running", "False"), ("Failed", "True")]
     assert failed["replicaStatuses"] == {"Master": {"active": 1}, "Worker": {"failed": 1}}
-    assert judged(job(), failed, pods(master="Succeeded", worker="Failed"), NOW + timedelta(1)) == failed
+    assert next_status(job(), failed, pods(master="Succeeded", worker="Failed"), NOW + timedelta(1)) == failed
     assert not has(failed, "Running")
 
 

@@ -130,7 +130,7 @@ async def test_a_watch_that_is_refused_is_told_of_and_opened_again(code: int) ->
     async with stand_in_api_server(REFUSED, page("a"), *asked) as server, shared_client(server.config()) as client:
         told = await events_until(Reflector(client, PODS), server, 3 + len(asked))
 
-    assert told == ["Applied a", "Synced", "Refusal"]
+    assert told == ["Applied a", "Synced", "RequestRefused"]
     assert "watch=true&allowWatchBookmarks" in server.requests[-1]
     assert "resourceVersion=7" in server.requests[-1]
 
@@ -159,7 +159,7 @@ async def test_a_text_that_is_no_event_is_a_refusal(text: str) -> None:
     async with stand_in_api_server(*script) as server, shared_client(server.config()) as client:
         told = await events_until(Reflector(client, PODS), server, 4)
 
-    assert told[-1] == "Refusal"
+    assert told[-1] == "RequestRefused"
 
 
 @pytest.mark.parametrize("end", ["", "\n"])

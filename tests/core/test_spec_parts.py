@@ -291,7 +291,7 @@ def test_pods_are_counted_with_rank_0_and_a_master_is_left_out_only_of_elastic_j
     """`workers` counts each pod; without a number an elastic job starts with as many as it can use."""
     described = job(**values)
 
-    assert (described.pods, described.roles) == (pods, roles)
+    assert (described.pod_count, described.roles) == (pods, roles)
 
 
 @each_row(

@@ -10,7 +10,7 @@ from fakes import ListSink, ScriptedBackend
 from pods import NOW, RUNNING, container, ended, stamp
 from ptjob_provider.cli import tables
 from ptjob_provider.cli.logs import failed_first, find_replica
-from ptjob_provider.cli.output import Refused
+from ptjob_provider.cli.output import Failure
 from ptjob_provider.core import kinds
 from ptjob_provider.core.backend import Observation
 from ptjob_provider.core.diagnosis import waiting_reason
@@ -215,7 +215,7 @@ def test_an_initializers_log_is_named_by_its_step(name: str) -> None:
 
 def test_a_replica_that_is_not_there_is_refused_with_the_initializers_that_are() -> None:
     with pytest.raises(
-        Refused, match="1 = digits-node-0-1, dataset-initializer = digits-dataset-initializer-0-0, model"
+        Failure, match="1 = digits-node-0-1, dataset-initializer = digits-dataset-initializer-0-0, model"
     ):
         find_replica(job(*TUNE), "launcher")
 

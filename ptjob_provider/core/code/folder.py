@@ -93,7 +93,7 @@ def pack(folder: Path, archive: IO[bytes], *, field: str = "code", limit: int = 
         InvalidSpec: the folder does not exist, has no files, is too large, or changed meanwhile; the text says what to
             do.
     """
-    walk = _Walk(folder, field)
+    walk = _FolderWalk(folder, field)
     try:
         entries = list(walk.entries())
     except OSError as error:
@@ -173,7 +173,7 @@ def _git(folder: Path, *words: str) -> str | None:
 # --- the archive
 
 
-def _add(tar: tarfile.TarFile, entry: _Entry, walk: _Walk) -> bool:
+def _add(tar: tarfile.TarFile, entry: _Entry, walk: _FolderWalk) -> bool:
     """Add the entry to the archive unless it is a private key; return whether it was added."""
     info = tarfile.TarInfo(entry.path)
     info.mtime = _TIME
@@ -242,7 +242,7 @@ def megabytes(size: int) -> str:
 # --- which files
 
 
-class _Walk:
+class _FolderWalk:
     """Finds a folder's files, in order of their names."""
 
     def __init__(self, folder: Path, field: str) -> None:

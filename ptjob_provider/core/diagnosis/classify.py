@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from ptjob_provider.core.containment import contained
 from ptjob_provider.core.diagnosis import last_lines
 from ptjob_provider.core.diagnosis.causes import CAUSES, Cause, passes_by_itself
-from ptjob_provider.core.diagnosis.last_lines import NCCL_MISUSED, NCCL_WITHOUT_GPU, unmarked
+from ptjob_provider.core.diagnosis.last_lines import NCCL_MISUSED, NCCL_WITHOUT_GPU, without_ranks
 from ptjob_provider.core.history import is_program_missing
 from ptjob_provider.core.in_pod import sync_code, unpack_code
 
@@ -278,7 +278,7 @@ def hint_in(lines: Sequence[str]) -> tuple[Hint, str] | None:
 
     Where `_PASSING` matches, only the hints in `_SURE` apply.
     """
-    last = unmarked(lines[-_SEARCHED_LINES:])
+    last = without_ranks(lines[-_SEARCHED_LINES:])
     is_in_doubt = any(_PASSING.search(line) for line in last)
     for hint in (*_SURE, *(() if is_in_doubt else (*_HOPELESS, _KILLED_FOR_MEMORY, _FAULTY_GPU))):
         line = next((line for line in reversed(last) if hint.pattern.search(line)), "")

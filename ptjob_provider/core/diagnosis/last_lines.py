@@ -90,14 +90,14 @@ def python_errors(lines: Sequence[str]) -> tuple[str, ...]:
     A chain of exceptions gives several, of which the last ended the program. Torchrun's exceptions about its child
     processes are left out, and so are exceptions that only report a stop signal.
     """
-    plain = unmarked(lines)
+    plain = without_ranks(lines)
     errors = [*_from_error_file(plain), *_after_frames(plain)] or list(_named(plain))
     return tuple(clip(error) for error in errors if not type_of(error).endswith(_WRAPPERS))
 
 
 def rest_of(error: str, lines: Sequence[str]) -> tuple[str, ...]:
     """Return the lines of an exception's text after the first line, up to an empty line or the end of the text."""
-    plain = unmarked(lines)
+    plain = without_ranks(lines)
     start = next((number for number in reversed(range(len(plain))) if clip(plain[number]) == error), len(plain))
     rest = itertools.takewhile(lambda line: line and not _RAISED_IN.match(line), plain[start + 1 :])
     return tuple(itertools.islice(rest, _MAX_REST))
@@ -105,7 +105,7 @@ def rest_of(error: str, lines: Sequence[str]) -> tuple[str, ...]:
 
 def raised_in(lines: Sequence[str]) -> str:
     """Return the function that ran as a job, its file and the line where the exception left it; "" for a program."""
-    return next((match[1] for line in reversed(unmarked(lines)) if (match := _RAISED_IN.match(line))), "")
+    return next((match[1] for line in reversed(without_ranks(lines)) if (match := _RAISED_IN.match(line))), "")
 
 
 def torchrun_root(lines: Sequence[str]) -> RootCause | None:
@@ -146,7 +146,7 @@ def stated_error(lines: Sequence[str]) -> str:
     return ""
 
 
-def unmarked(lines: Sequence[str]) -> tuple[str, ...]:
+def without_ranks(lines: Sequence[str]) -> tuple[str, ...]:
     """Return the lines without the rank prefix of their process (`[rank3]: …`)."""
     return tuple(_RANK_PREFIX.sub("", line) for line in lines)
 

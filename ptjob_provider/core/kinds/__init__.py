@@ -135,7 +135,7 @@ def observe(
     if doubt := kind.doubt(job):
         observed = history.with_notice(observed, doubt)
     if any(wait.kind is history.WaitKind.REFUSED for wait in observed.waiting):
-        observed = queue.judged(observed, kind.replicas(job))
+        observed = queue.with_vain_waits(observed, kind.replicas(job))
     observed = replace(observed, first_running_at=observed.first_running_at or kind.running_since(job))
     return history.with_reported(observed, reported.ends, restarts=reported.restarts, at=min(ended, now))
 

@@ -283,7 +283,7 @@ def _with_defaults(job: TrainingJob, under: TrainingJob | None) -> TrainingJob:
 
 def _skeleton(job: TrainingJob) -> Manifest:
     """Return the object of a job without a manifest, before its fields are filled in."""
-    pods = {"master": 1, "worker": job.pods if job.elastic_policy else job.pods - 1}
+    pods = {"master": 1, "worker": job.pod_count if job.elastic_policy else job.pod_count - 1}
     bare = {"spec": {"containers": [{"name": CONTAINER}]}}
     restarts = "OnFailure" if job.elastic_policy else "Never"
     return {

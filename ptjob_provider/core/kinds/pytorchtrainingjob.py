@@ -155,7 +155,9 @@ class PyTorchTrainingJob(Kind):
         status = job.get("status") or {}
         tasks = status.get("tasks") or ()
         pods = list(_replicas(job, tasks, {each.name for each in self.replicas(job)}))
-        trainers = {str(spec.get("type") or "worker"): trainer_of(template_in(spec)) for spec in replica_specs(job)}
+        trainers = {
+            str(spec.get("type") or "worker"): training_container(template_in(spec)) for spec in replica_specs(job)
+        }
         counted = sum(int(task.get("restartCount") or 0) for task in tasks)
         return Reported(
             pods={str(pod["name"]): replica for _, replica, pod in pods},
@@ -217,7 +219,7 @@ def _pods(manifest: Manifest) -> list[Pods]:
             role=str(spec["type"]),
             key=f"role-{index}",
             first=f"{name}-{spec['type']}-0",
-            container=trainer_of(spec["template"]),
+            container=training_container(spec["template"]),
             template=spec["template"],
         )
         for index, spec in enumerate(replica_specs(manifest))
@@ -235,7 +237,7 @@ def _with_tensorboard(manifest: Manifest, job: TrainingJob) -> Manifest:
     if plan is None:
         return manifest
     template = replica_specs(manifest)[0]["template"]
-    image = plan.image or pod_template.find_container(template, trainer_of(template))["image"]
+    image = plan.image or pod_template.find_container(template, training_container(template))["image"]
     fileset = f"t9k://pvc/{plan.claim}/{plan.path}"
     tensorboard = {"image": image, "trainingLogFilesets": [fileset]}
     return {**manifest, "spec": {**manifest["spec"], "tensorboardSpec": tensorboard}}
@@ -247,7 +249,7 @@ def replica_specs(job: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     return specs
 
 
-def trainer_of(template: Mapping[str, Any]) -> str:
+def training_container(template: Mapping[str, Any]) -> str:
     """Return the name of the training container."""
     names = [str(each.get("name") or "") for each in template["spec"]["containers"]]
     return CONTAINER if CONTAINER in names else names[0]
@@ -274,9 +276,9 @@ def _requested(job: TrainingJob, under: TrainingJob | None) -> Manifest:
 def _skeleton(job: TrainingJob) -> Manifest:
     """Return the object of a job without a manifest: with one role, or two if their fields differ."""
     bare = {"spec": {"containers": [{"name": CONTAINER}]}}
-    roles: list[tuple[str, int]] = [("worker", job.pods)]
+    roles: list[tuple[str, int]] = [("worker", job.pod_count)]
     if job.master is not None or job.worker is not None:
-        roles = [("master", 1), ("worker", job.pods - 1)]
+        roles = [("master", 1), ("worker", job.pod_count - 1)]
     each = {"template": bare, "restartPolicy": "OnFailure" if job.elastic_policy else "Never"}
     specs = [{"type": role, "replicas": pods, **each} for role, pods in roles if pods]
     spec = {"replicaSpecs": specs, "runPolicy": {"cleanUpPolicy": "Unfinished"}}
@@ -332,7 +334,7 @@ def _role(
         is_command: the container runs its command unchanged, without T9k's torchrun.
         is_torchrun_ours: the manifest, if there is one, does not enable torchrun.
     """
-    container = trainer_of(spec["template"])
+    container = training_container(spec["template"])
     template = requested_template(spec["template"], job, under, role=role, container=container)
     if not is_command and (is_torchrun_ours or job.role(role).command is not None):
         template = pod_template.map_container(template, container, as_arguments)

@@ -70,7 +70,7 @@ _REFUSAL = re.compile(
 _PODS = ("pods", "count/pods")
 
 
-def judged(history: PodHistory, replicas: Sequence[Replica]) -> PodHistory:
+def with_vain_waits(history: PodHistory, replicas: Sequence[Replica]) -> PodHistory:
     """Return the history with the reason why waiting cannot help on each refused pod that has such a reason.
 
     Args:

@@ -68,7 +68,7 @@ def steps_of(job: Mapping[str, Any]) -> Mapping[str, int]:
     return {_LAUNCHER: 1, STEP: max(nodes - 1, 1)} if _LAUNCHER in named else {STEP: nodes}
 
 
-def trainer_of(job: Mapping[str, Any]) -> str:
+def trainer_step(job: Mapping[str, Any]) -> str:
     """Return the name of the step that runs the job's program."""
     return next(iter(steps_of(job)))
 
@@ -114,7 +114,7 @@ def fitted(job: Manifest, runtime: Mapping[str, Any]) -> Manifest:
     spec, trainer = job["spec"], job["spec"].get("trainer") or {}
     steps = steps_in(runtime, trainer.get("numNodes"))
     _check(job, runtime, steps)
-    if trainer_of(job) == STEP and [*steps] != [STEP]:
+    if trainer_step(job) == STEP and [*steps] != [STEP]:
         ours = rank_variables(job, STEP)
         env = [each for each in trainer.get("env") or () if each not in ours]
         patches = [with_replicated_jobs(each, _repeated(each, steps)) for each in spec.get(PATCHES) or ()]

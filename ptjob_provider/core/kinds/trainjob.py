@@ -57,7 +57,7 @@ from ptjob_provider.core.kinds.trainer_steps import (
     rank_variables,
     replicated_jobs,
     steps_of,
-    trainer_of,
+    trainer_step,
     with_replicated_jobs,
 )
 from ptjob_provider.core.spec import TrainingJob
@@ -159,7 +159,7 @@ class TrainJob(Kind):
         if "Complete" in true and true.get("Failed", {}).get("reason") != _DEADLINE_EXCEEDED:
             true.pop("Failed", None)
         name, phase = next((each for each in _DECISIONS if each[0] in true), ("", JobPhase.PENDING))
-        if not name and _is_ready(status, trainer_of(job)):
+        if not name and _is_ready(status, trainer_step(job)):
             phase = JobPhase.RUNNING
         deciding = true.get(name, {})
         created = job["metadata"].get("creationTimestamp")
@@ -189,7 +189,7 @@ class TrainJob(Kind):
     def doubt(self, job: Mapping[str, Any]) -> str:
         """Return that a job of ours was not fitted to its launcher, which only its status shows."""
         is_ours = MANAGED_LABEL in (job["metadata"].get("labels") or {})
-        return _DOUBT if is_ours and trainer_of(job) != trainer_of({**job, "status": {}}) else ""
+        return _DOUBT if is_ours and trainer_step(job) != trainer_step({**job, "status": {}}) else ""
 
     def owner_of(self, pod: Mapping[str, Any]) -> PodOwner:
         """Return the pod's job by its name only: the pod's owner is a Job of a JobSet."""
@@ -217,7 +217,7 @@ class TrainJob(Kind):
 
     def templates(self, manifest: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         """Yield the pod template of the step that trains, as far as the job changes the runtime's."""
-        yield template_of(manifest["spec"], trainer_of(manifest))
+        yield template_of(manifest["spec"], trainer_step(manifest))
 
     def rendered(self, attempt: Attempt) -> Rendered:
         """Return the TrainJob of one attempt, in the newest version of its API.
@@ -274,7 +274,7 @@ def _requested(job: TrainingJob, under: TrainingJob | None) -> Manifest:
 
 
 def _skeleton(job: TrainingJob) -> Manifest:
-    spec = {"runtimeRef": {"name": DEFAULT_RUNTIME}, "trainer": {"numNodes": job.pods}}
+    spec = {"runtimeRef": {"name": DEFAULT_RUNTIME}, "trainer": {"numNodes": job.pod_count}}
     return {"apiVersion": API_VERSION, "kind": KIND, "metadata": {}, "spec": spec}
 
 
@@ -308,7 +308,7 @@ def _longest_name(requested: Manifest) -> int:
 
 def _pods(requested: Manifest, attempt: Attempt) -> Pods:
     """Return the pods of the only role: all nodes are alike."""
-    name, step = requested["metadata"]["name"], trainer_of(requested)
+    name, step = requested["metadata"]["name"], trainer_step(requested)
     own = template_of(requested["spec"], step)
     check_shape("spec", own["spec"], POD_SHAPE)
     template = requested_template(own, attempt.job, attempt.installation.template, role="worker", container=CONTAINER)
@@ -318,7 +318,7 @@ def _pods(requested: Manifest, attempt: Attempt) -> Pods:
 
 def _with_template(requested: Manifest, templates: Sequence[Manifest]) -> Manifest:
     [template] = templates
-    return {**requested, "spec": with_template(requested["spec"], template, trainer_of(requested))}
+    return {**requested, "spec": with_template(requested["spec"], template, trainer_step(requested))}
 
 
 def _rank_added(requested: Manifest, job: TrainingJob) -> Callable[[Manifest], Manifest]:
@@ -377,7 +377,7 @@ def _with_rank(container: Manifest, requested: Mapping[str, Any]) -> Manifest:
     """Return the training container with the variables of `env://` that the job does not set itself."""
     given = container.get("env") or []
     names = {each["name"] for each in given}
-    variables = rank_variables(requested, trainer_of(requested))
+    variables = rank_variables(requested, trainer_step(requested))
     return {**container, "env": [*(each for each in variables if each["name"] not in names), *given]}
 
 

@@ -19,7 +19,7 @@ from ptjob_provider.core.kinds.pod_template import is_gpu
 from ptjob_provider.core.kinds.pytorchjob import ROLES_PATH
 from ptjob_provider.core.local import devices, launch
 from ptjob_provider.core.local.config import NO_IMAGE, Setup
-from ptjob_provider.core.local.image import ImageFacts, arguments, read_image
+from ptjob_provider.core.local.image import ImageFacts, command_line, read_image
 from ptjob_provider.core.local.launch import PodPlan, Stores
 from ptjob_provider.core.local.status import instant
 
@@ -176,7 +176,7 @@ def _check_launches(job: Manifest, setup: Setup, config: LocalConfig) -> None:
                 setup.stores.values(volume, f"{path}.volumes[{number}]")
         for where, container in _containers_of(path, replica.template["spec"]):
             image = container["image"]
-            if not arguments(container, setup.image(image)):
+            if not command_line(container, setup.image(image)):
                 why = (
                     f"{config.title('local_images')} has no entry for the image {image!r}, so its entrypoint is unknown"
                 )

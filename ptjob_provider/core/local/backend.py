@@ -39,7 +39,7 @@ from ptjob_provider.core.in_pod import probe_outputs, unpack_code
 from ptjob_provider.core.kinds.pytorchjob import API_VERSION, KIND, validate
 from ptjob_provider.core.local.admission import NO_SUSPEND, admit
 from ptjob_provider.core.local.launch import claim_directory, inside
-from ptjob_provider.core.local.logs import ReplicaLog
+from ptjob_provider.core.local.logs import LocalLog
 from ptjob_provider.core.local.status import instant
 from ptjob_provider.core.local.store import (
     JobFiles,
@@ -208,7 +208,7 @@ class LocalBackend:
     ) -> AsyncGenerator[LogLine, None]:
         """Yield a replica's lines; see `Backend.logs`."""
         files = self._store.files(ref.namespace, ref.name)
-        async for line in ReplicaLog(files, replica, job_uid=ref.uid).lines(since=since, follow=follow):
+        async for line in LocalLog(files, replica, job_uid=ref.uid).lines(since=since, follow=follow):
             yield line
 
     async def reasons(self, ref: JobRef) -> Sequence[Manifest]:  # noqa: ARG002 - the port's

@@ -121,7 +121,7 @@ _PYTHON = re.compile(r"(?:/\S*/)?python(?:3(?:\.\d+)?)?")
 _TORCHRUN = re.compile(r"(?:/\S*/)?torchrun")
 
 
-def arguments(container: Mapping[str, Any], image: ImageFacts) -> list[str]:
+def command_line(container: Mapping[str, Any], image: ImageFacts) -> list[str]:
     """Return the container's command line: `command` replaces ENTRYPOINT and CMD, `args` replaces CMD."""
     command, args = container.get("command"), container.get("args")
     if command:

@@ -21,7 +21,7 @@ from ptjob_provider.core.inspector import Check, NodeUse, ReplicaUse, Usage, che
 from ptjob_provider.core.kinds.pod_template import count_gpus
 from ptjob_provider.core.kinds.pytorchjob import CONTAINER
 from ptjob_provider.core.local.launch import LOOPBACK, claim_directory, inside
-from ptjob_provider.core.local.logs import ReplicaLog
+from ptjob_provider.core.local.logs import LocalLog
 from ptjob_provider.core.local.status import instant
 from ptjob_provider.core.local.store import JobStore, make_private, read_json
 from ptjob_provider.core.spec.pods import memory_quantity
@@ -63,7 +63,7 @@ class LocalInspector:
             file = files.log(pod, container)
             raise UnsupportedByBackend.of("--container", f"on this machine such a log is a file: {file}")
         last: deque[LogLine] = deque(maxlen=tail)
-        async for line in ReplicaLog(files, pod, job_uid=ref.uid).lines(since=None, follow=False):
+        async for line in LocalLog(files, pod, job_uid=ref.uid).lines(since=None, follow=False):
             last.append(line)
         for line in last:
             yield line

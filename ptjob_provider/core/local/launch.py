@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from ptjob_provider.core.errors import InvalidSpec, UnsupportedByBackend
 from ptjob_provider.core.identity import is_object_name
 from ptjob_provider.core.kinds import PYTORCHJOB
-from ptjob_provider.core.local.image import ImageFacts, arguments, with_interpreter
+from ptjob_provider.core.local.image import ImageFacts, command_line, with_interpreter
 from ptjob_provider.core.local.store import make_private
 from ptjob_provider.core.outputs.contract import normal_path
 from ptjob_provider.core.spec.pods import dns_label
@@ -265,7 +265,7 @@ def launch(
     message_file = str(plan.directory / f"{name}.termination-log")
     mounts = mounted_paths(container, plan.volumes, field=field)
     paths = PathMap({**image_paths(image, plan.root), **mounts, _TERMINATION_LOG: message_file})
-    argv = [paths.text(expand(word, variables)) for word in arguments(container, image)]
+    argv = [paths.text(expand(word, variables)) for word in command_line(container, image)]
     return Launch(
         container=name,
         image=container["image"],

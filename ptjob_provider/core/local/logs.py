@@ -111,7 +111,7 @@ def _parts(text: bytes) -> list[bytes]:
     return [text[start : start + PART] for start in range(0, len(text), PART)]
 
 
-class ReplicaLog:
+class LocalLog:
     """Reader of the log of one replica's training container."""
 
     def __init__(self, files: JobFiles, pod: str, *, job_uid: str) -> None:

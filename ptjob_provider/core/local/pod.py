@@ -31,7 +31,7 @@ _DRAIN_TIMEOUT = 2.0
 _MAX_MESSAGE = 4096
 
 
-class Container:
+class LocalContainer:
     """A container of a pod: waiting, running or terminated; it runs once."""
 
     def __init__(self, plan: Launch, log: Path) -> None:
@@ -122,7 +122,7 @@ class Container:
         """Kill all processes of the container, including those that left its process group."""
         if self._process is not None:
             self._signal_group(signal.SIGKILL)
-            processes.kill(processes.marked(self.plan.env[MARK], processes.descendants()))
+            processes.kill(processes.with_mark(self.plan.env[MARK], processes.descendants()))
 
     def wire(self) -> dict[str, Any]:
         """Return the container's entry in `containerStatuses` of its pod."""
@@ -176,7 +176,7 @@ def start_error(program: str, error: Exception) -> str:
     return f'exec: "{program}": stat {program}: no such file or directory'
 
 
-class Pod:
+class LocalPod:
     """A pod of a job, from the job's start to its end."""
 
     def __init__(self, plan: PodPlan, *, log: Callable[[str, str], Path]) -> None:
@@ -185,12 +185,12 @@ class Pod:
         self.uid: str = self.object["metadata"]["uid"]
         self._plan = plan
         self._log = log
-        self._init: list[Container] = []
-        self._main: list[Container] = []
+        self._init: list[LocalContainer] = []
+        self._main: list[LocalContainer] = []
         self._kill_at = float("inf")
 
     @property
-    def containers(self) -> Sequence[Container]:
+    def containers(self) -> Sequence[LocalContainer]:
         """Return all containers of the pod in the order in which they start; none before `create`."""
         return [*self._init, *self._main]
 
@@ -267,10 +267,10 @@ class Pod:
     def _is_going(self) -> bool:
         return "deletionTimestamp" in self.object["metadata"]
 
-    def _container(self, plan: PodPlan, container: Mapping[str, Any], *, is_init: bool = False) -> Container:
+    def _container(self, plan: PodPlan, container: Mapping[str, Any], *, is_init: bool = False) -> LocalContainer:
         planned = launch.launch(plan, container, is_init=is_init)
         _create_paths(plan, container, planned.working_dir)
-        return Container(planned, self._log(self.name, container["name"]))
+        return LocalContainer(planned, self._log(self.name, container["name"]))
 
 
 def _create_paths(plan: PodPlan, container: Mapping[str, Any], working_dir: str) -> None:

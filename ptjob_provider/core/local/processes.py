@@ -27,7 +27,7 @@ _KILL_TIMEOUT = 5.0
 T = TypeVar("T")
 
 
-def marked(mark: str, among: Iterable[psutil.Process] | None = None) -> list[psutil.Process]:
+def with_mark(mark: str, among: Iterable[psutil.Process] | None = None) -> list[psutil.Process]:
     """Return the living processes whose mark has this prefix, which names a job, a pod or a container."""
     candidates = psutil.process_iter() if among is None else among
     return [each for each in candidates if (_read(each.environ) or {}).get(MARK, "").startswith(mark)]
@@ -53,7 +53,7 @@ def kill_all(find: Callable[[], Iterable[psutil.Process]]) -> None:
         time.sleep(0.01)
 
 
-def adopt_orphans() -> None:
+def become_subreaper() -> None:
     """Make this process the parent of all orphaned descendants."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 

@@ -51,13 +51,13 @@ def with_condition(status: Mapping[str, Any], kind: str, message: str, *, now: d
     return {**status, "completionTime": at, "conditions": [*stopped, fresh]}
 
 
-def created(job: Manifest, now: datetime) -> Status:
+def initial_status(job: Manifest, now: datetime) -> Status:
     """Return the status of a job whose replicas are about to start."""
     status = with_condition({}, "Created", f"PyTorchJob {job['metadata']['name']} is created.", now=now)
     return {**status, "startTime": instant(now)}
 
 
-def judged(job: Manifest, status: Status, pods: Sequence[Manifest], now: datetime) -> Status:
+def next_status(job: Manifest, status: Status, pods: Sequence[Manifest], now: datetime) -> Status:
     """Return the job's new status; after an end it stays as it is.
 
     Args:

@@ -295,7 +295,7 @@ def _end_processes(files: JobFiles, job: Manifest) -> None:
     from ptjob_provider.core.local import launch, processes  # noqa: PLC0415 - only needed without a supervisor
 
     if needs_recovery(files.read_state()):
-        processes.kill_all(lambda: processes.marked(f"{job['metadata']['uid']}/"))
+        processes.kill_all(lambda: processes.with_mark(f"{job['metadata']['uid']}/"))
         for directory in (files.path / "run", launch.memory_of(job["metadata"]["uid"])):
             shutil.rmtree(directory, ignore_errors=True)
 

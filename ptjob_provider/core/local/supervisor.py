@@ -27,14 +27,14 @@ from ptjob_provider.core.local import launch, processes, status
 from ptjob_provider.core.local.config import Setup
 from ptjob_provider.core.local.devices import PortReservation, taken
 from ptjob_provider.core.local.launch import PodPlan
-from ptjob_provider.core.local.pod import Pod
+from ptjob_provider.core.local.pod import LocalPod
 from ptjob_provider.core.local.store import JobFiles, not_written, parsed, private, read, recovered, remove_job
 
 if TYPE_CHECKING:
     from io import TextIOWrapper
 
     from ptjob_provider.core.identity import Manifest
-    from ptjob_provider.core.local.pod import Container
+    from ptjob_provider.core.local.pod import LocalContainer
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ class Supervisor:
         self._device_file = Path(setup.devices)
         self._devices: TextIOWrapper | None = None
         numbers = count()
-        self._status = status.created(self._job, datetime.now(UTC))
+        self._status = status.initial_status(self._job, datetime.now(UTC))
         self._plans = [
             PodPlan(
                 job=self._job,
@@ -74,7 +74,7 @@ class Supervisor:
             )
             for replica in PYTORCHJOB.replicas(self._job)
         ]
-        self._pods: list[Pod] = []
+        self._pods: list[LocalPod] = []
 
     def run(self) -> None:
         """Run the job to its end."""
@@ -90,7 +90,7 @@ class Supervisor:
                 self._create_pods()
             for pod in self._pods:
                 pod.advance()
-            self._status = status.judged(self._job, self._status, self._wire(), datetime.now(UTC))
+            self._status = status.next_status(self._job, self._status, self._wire(), datetime.now(UTC))
             self._publish({"status": self._status, "pods": self._wire()})
             self._wait()
         processes.kill_all(processes.descendants)
@@ -135,7 +135,7 @@ class Supervisor:
             self._devices = taken(self._device_file)
             if self._devices is None:
                 return
-        self._pods = [Pod(plan, log=self._files.log) for plan in self._plans]
+        self._pods = [LocalPod(plan, log=self._files.log) for plan in self._plans]
         for pod in self._pods:
             pod.create()
 
@@ -154,7 +154,7 @@ class Supervisor:
                 os.read(self._wake, 4096)
                 return
 
-    def _containers(self) -> list[Container]:
+    def _containers(self) -> list[LocalContainer]:
         return [container for pod in self._pods for container in pod.containers]
 
     def _wire(self) -> list[Manifest]:
@@ -185,7 +185,7 @@ def main(path: str) -> int:
         os._exit(0)  # the submitter does not wait for the child, which outlives it
     files.supervisor_lock.write_text(str(os.getpid()))
     _detach(files.supervisor_log)  # ends the submitter's wait, so it comes after the pid is written
-    processes.adopt_orphans()
+    processes.become_subreaper()
     supervisor = Supervisor(files, setup)
     for signum in (signal.SIGTERM, signal.SIGINT):
         signal.signal(signum, supervisor.stop)

@@ -624,7 +624,7 @@ class TrainingJob:
             if self.role(role).image is None and self.pod_template is None:
                 raise InvalidSpec.of("image", None, "required without a manifest")
         if self.elastic_policy is not None:
-            self.elastic_policy.check_workers(self.pods)
+            self.elastic_policy.check_workers(self.pod_count)
 
     @property
     def given(self) -> dict[str, Any]:
@@ -646,7 +646,7 @@ class TrainingJob:
         return self.kind or (self.manifest or {}).get("kind")
 
     @property
-    def pods(self) -> int:
+    def pod_count(self) -> int:
         """Return the number of pods that the typed fields request."""
         if self.workers is not None:
             return self.workers
@@ -660,7 +660,7 @@ class TrainingJob:
         """
         if self.elastic_policy is not None:
             return ("worker",)
-        return ("master", "worker") if self.pods > 1 else ("master",)
+        return ("master", "worker") if self.pod_count > 1 else ("master",)
 
     def role(self, role: Role) -> RoleFields:
         """Return the fields of one role: its own override the job's."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ptjob_provider.core.backend import Claim
 from ptjob_provider.core.kubernetes.client import paths
 from ptjob_provider.core.kubernetes.client.http import shared_client
-from ptjob_provider.core.kubernetes.informer.reflector import Applied, Deleted, Reflector, Refusal, Synced
+from ptjob_provider.core.kubernetes.informer.reflector import Applied, Deleted, Reflector, RequestRefused, Synced
 from ptjob_provider.core.shared import Notifier, shared_source
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class _ClaimInformer:
                 self.claim = Claim(uid=meta["uid"], annotations=meta.get("annotations") or {})
             case Deleted():
                 self.claim = None
-            case Refusal(error):
+            case RequestRefused(error):
                 raise error
             case Synced(missing):
                 if self.claim is not None and self.claim.uid in missing:

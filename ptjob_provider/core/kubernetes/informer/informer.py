@@ -24,7 +24,14 @@ from ptjob_provider.core.kubernetes.client import paths
 from ptjob_provider.core.kubernetes.client.http import shared_client
 from ptjob_provider.core.kubernetes.informer.cache import JobCache
 from ptjob_provider.core.kubernetes.informer.events import EventPoller
-from ptjob_provider.core.kubernetes.informer.reflector import Applied, Deleted, Reflector, Refusal, Restored, Synced
+from ptjob_provider.core.kubernetes.informer.reflector import (
+    Applied,
+    Deleted,
+    Reflector,
+    RequestRefused,
+    Restored,
+    Synced,
+)
 from ptjob_provider.core.kubernetes.informer.scope import PodOwnerIndex, WatchScope, by_uid
 from ptjob_provider.core.kubernetes.informer.usage_sampler import UsageSampler
 from ptjob_provider.core.shared import Notifier, alone_or_all, opened, shared_source
@@ -459,7 +466,7 @@ class JobInformer:
 
     def _handle_refusal(self, part: str, event: Event) -> None:
         """Fail all subscribers when the server refuses a watch; accept subscribers again when both watches work."""
-        if isinstance(event, Refusal):
+        if isinstance(event, RequestRefused):
             self._refused.add(part)
             self._set_refused(event.error)
         elif part in self._refused:

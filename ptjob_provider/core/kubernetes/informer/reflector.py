@@ -87,13 +87,13 @@ class Opened:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class RequestRefused:
     """The server has refused the request, which will be retried."""
 
     error: PTJobError
 
 
-Event = Applied | Deleted | Synced | Restored | Opened | Refusal
+Event = Applied | Deleted | Synced | Restored | Opened | RequestRefused
 
 
 class Reflector:
@@ -149,7 +149,7 @@ class Reflector:
                 failure = error
             self._doubt_silence()
             if failure is not None and self._is_refused(failure):
-                yield Refusal(failure)
+                yield RequestRefused(failure)
             has_lasted = time.monotonic() - started >= _SETTLED
             self._backoff.failures = 0 if has_lasted else self._backoff.failures + 1
             retry_after = failure.retry_after if isinstance(failure, ClusterUnavailable) else None

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ptjob_provider.core.errors import InvalidSpec, UnsupportedByBackend
-from ptjob_provider.core.outputs.handover import MountedOutput, local_path, volume_name
+from ptjob_provider.core.outputs.location import MountedOutput, local_path, volume_name
 from ptjob_provider.core.spec.pods import VolumeMount
 
 if TYPE_CHECKING:
