@@ -46,7 +46,7 @@ from ptjob_provider.core.run.cleanup import (
     what_stays,
 )
 from ptjob_provider.core.run.follow import FollowOptions
-from ptjob_provider.core.run.orphans import WAITING_STATES, LeaveRunning, marked
+from ptjob_provider.core.run.orphans import WAITING_STATES, LeaveRunning, with_leave_running
 from ptjob_provider.core.run.outcome import JobOutcome, deadline_after
 from ptjob_provider.core.run.progress import JobProgress
 from ptjob_provider.core.run.session import Session
@@ -341,7 +341,7 @@ class JobExecution:
         errors = ApiErrors(f"{namespace}, earlier tries", self._log.warning, timeout=session.api_error_timeout)
         own_kinds = kinds.creatable(job, preferred=installation.kind)
         await self._store.recall(session.backend, namespace, session.owner, errors, own_kinds=own_kinds)
-        return await session.submit(marked(job, self._leave_running))
+        return await session.submit(with_leave_running(job, self._leave_running))
 
     async def _known(self, submission: Submission) -> None:
         self.take(submission)

@@ -13,7 +13,7 @@ from ptjob_provider.core.backend import Observation
 from ptjob_provider.core.errors import ClusterError, ClusterUnavailable
 from ptjob_provider.core.identity import MANAGED_LABEL, OWNER_ANNOTATION, UNFOLLOWED_ANNOTATION, Instance, Owner
 from ptjob_provider.core.kinds import PYTORCHJOB
-from ptjob_provider.core.run.orphans import LEAVE_RUNNING_ANNOTATION, LeaveRunning, Orphan, marked, sweep
+from ptjob_provider.core.run.orphans import LEAVE_RUNNING_ANNOTATION, LeaveRunning, Orphan, sweep, with_leave_running
 from ptjob_provider.core.run.submit import ensure_submitted
 from ptjob_provider.core.spec import TrainingJob
 from rows import each_row
@@ -318,6 +318,6 @@ async def test_the_newest_try_says_whether_its_job_may_run_unfollowed(
     owner = Owner(instance="prod", ids=OURS["ids"], labels={})  # type: ignore[arg-type]
     asked = TrainingJob.parse(name="digits", namespace="team", image="digits:1")
     for leave in (first, second):
-        await ensure_submitted(backend, marked(asked, leave), owner=owner, store=store)
+        await ensure_submitted(backend, with_leave_running(asked, leave), owner=owner, store=store)
 
     assert [each.stopped for each in await swept(backend, "success")] == ([] if second else [True])

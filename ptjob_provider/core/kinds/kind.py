@@ -249,7 +249,7 @@ class Kind(ABC):
         self.check_fields(job.given)
         installation = installation or Installation()
         requested = Attempt(job=job, owner=owner, number=attempt, exact_name=exact_name, installation=installation)
-        made = self.rendered(requested)
+        made = self.build(requested)
         self._check_labels(requested, made.manifest)
         template = requested.installation.template
         policy = {*places(TrainingJob, "PyTorchJob"), "queue_name"}
@@ -273,7 +273,7 @@ class Kind(ABC):
                     raise InvalidSpec.of(_label_field(requested, "template.metadata", key), value, rule)
 
     @abstractmethod
-    def rendered(self, attempt: Attempt, /) -> Rendered:
+    def build(self, attempt: Attempt, /) -> Rendered:
         """Return the object of one attempt, see `render`."""
 
     def lacking(self, given: Mapping[str, Any], /) -> dict[str, str]:
@@ -480,7 +480,7 @@ def with_code(pods: Sequence[Pods], attempt: Attempt) -> list[Pods]:
     return [replace(each, template=changed(each)) for each in pods]
 
 
-def rendered(
+def assembled(
     requested: Manifest,
     pods: Sequence[Pods],
     attempt: Attempt,

@@ -17,9 +17,9 @@ from ptjob_provider.core.kinds import pod_template
 from ptjob_provider.core.kinds.kind import (
     Kind,
     Pods,
+    assembled,
     check_env,
     numbered,
-    rendered,
     template_in,
     with_code,
     with_name,
@@ -185,7 +185,7 @@ class PyTorchJob(Kind):
         """Yield the template of every role, rank 0's first."""
         yield from map(template_in, _roles(manifest).values())
 
-    def rendered(self, attempt: Attempt) -> Rendered:
+    def build(self, attempt: Attempt) -> Rendered:
         """Return the object of one attempt.
 
         Adds to the requested object: name, namespace and owner, the owner's labels (on the pods too) and annotations,
@@ -198,7 +198,7 @@ class PyTorchJob(Kind):
         job, installation = attempt.job, attempt.installation
         requested = with_name(_requested(job, installation.template), attempt)
         validate(requested, name="metadata.name" if job.name is None else "name")
-        made = rendered(requested, with_code(_pods(requested), attempt), attempt, put_back=_with_templates)
+        made = assembled(requested, with_code(_pods(requested), attempt), attempt, put_back=_with_templates)
         if installation.change_pod is not None:
             validate(made.manifest)
         return replace(made, changes=(*made.changes, *_unexpected(made.manifest)))

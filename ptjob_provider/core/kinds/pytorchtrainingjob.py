@@ -15,9 +15,9 @@ from ptjob_provider.core.kinds.kind import (
     Kind,
     Pods,
     Reported,
+    assembled,
     numbered,
     owner_in,
-    rendered,
     template_in,
     with_code,
     with_name,
@@ -175,7 +175,7 @@ class PyTorchTrainingJob(Kind):
         """Yield the template of every role, rank 0's first."""
         yield from map(template_in, replica_specs(manifest))
 
-    def rendered(self, attempt: Attempt) -> Rendered:
+    def build(self, attempt: Attempt) -> Rendered:
         """Return the PyTorchTrainingJob of one attempt.
 
         Raises:
@@ -183,7 +183,7 @@ class PyTorchTrainingJob(Kind):
         """
         requested = _requested(attempt.job, attempt.installation.template)
         requested = with_name(requested, attempt, longest=None if attempt.exact_name else _longest_name(requested))
-        made = rendered(requested, with_code(_pods(requested), attempt), attempt, put_back=_with_templates)
+        made = assembled(requested, with_code(_pods(requested), attempt), attempt, put_back=_with_templates)
         return replace(made, manifest=_with_tensorboard(made.manifest, attempt.job))
 
 

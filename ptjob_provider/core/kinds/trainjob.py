@@ -29,9 +29,9 @@ from ptjob_provider.core.kinds.kind import (
     Kind,
     PodOwner,
     Pods,
+    assembled,
     check_env,
     numbered,
-    rendered,
     with_name,
     without_server_fields,
 )
@@ -219,7 +219,7 @@ class TrainJob(Kind):
         """Yield the pod template of the step that trains, as far as the job changes the runtime's."""
         yield template_of(manifest["spec"], trainer_step(manifest))
 
-    def rendered(self, attempt: Attempt) -> Rendered:
+    def build(self, attempt: Attempt) -> Rendered:
         """Return the TrainJob of one attempt, in the newest version of its API.
 
         Raises:
@@ -229,7 +229,7 @@ class TrainJob(Kind):
         check_env(job, _RESERVED, by="Trainer")
         requested = _requested(job, attempt.installation.template)
         requested = with_name(requested, attempt, longest=_longest_name(requested))
-        return rendered(
+        return assembled(
             requested, [_pods(requested, attempt)], attempt, put_back=_with_template, finish=_rank_added(requested, job)
         )
 

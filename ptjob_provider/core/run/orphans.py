@@ -159,7 +159,7 @@ class Waiters(Protocol):
         """
 
 
-def marked(job: TrainingJob, leave: LeaveRunning | None) -> TrainingJob:
+def with_leave_running(job: TrainingJob, leave: LeaveRunning | None) -> TrainingJob:
     """Return the job, annotated with the parts of it that may run although no task follows the job."""
     if leave is None:
         return job
