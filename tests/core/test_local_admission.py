@@ -243,11 +243,6 @@ def test_devices_are_ignored_or_lent_as_configured(tmp_path: Path) -> None:
         admitted(job(limits(nvidia_com__gpu="500m")), tmp_path, gpus=1)
 
 
-def test_an_unknown_entrypoint_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedByBackend, match=r"Master\.template\.spec\.containers\[0\]\.command"):
-        admitted(job({"command": None}), tmp_path)
-
-
 @pytest.mark.parametrize("name", ["../c", "a/b", "", ".", "A", "a..b", "x" * 254])
 def test_a_claim_that_leads_elsewhere_is_refused(tmp_path: Path, name: str) -> None:
     """The name of a claim is the name of a directory."""

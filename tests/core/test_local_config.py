@@ -37,10 +37,6 @@ def test_an_exact_name_stands_before_one_without_a_tag() -> None:
     assert found == [Path("/two"), Path("/all"), None]
 
 
-def test_claims_are_below_the_root() -> None:
-    assert LocalConfig(root=ROOT).claims_of("ns") == ROOT / "claims/ns"
-
-
 @each_row(
     ("fields", "words"),
     [

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from ptjob_provider.core.errors import ClusterError, ClusterUnavailable, InvalidSpec, JobNotFound, PermissionDenied
+from ptjob_provider.core.errors import ClusterError, ClusterUnavailable, JobNotFound, PermissionDenied
 from ptjob_provider.core.run.lookup import find_job, list_jobs
 from rows import each_row
 
@@ -176,10 +176,3 @@ async def test_an_answer_that_is_about_no_kind_is_no_missing_job(error: ClusterE
         await find_job(backend(PyTorchJob=error), "team", "digits")
     with pytest.raises(type(error)):
         await list_jobs(backend(PyTorchJob=error), "team", {})
-
-
-async def test_a_kind_that_is_not_known_is_refused() -> None:
-    with pytest.raises(InvalidSpec, match=r"^kind: 'TFJob'"):
-        await find_job(backend(), "team", "digits", kind="TFJob")
-    with pytest.raises(InvalidSpec, match=r"^kind: 'TFJob'"):
-        await list_jobs(backend(), "team", {}, kind="TFJob")
