@@ -312,6 +312,20 @@ def test_a_manifest_from_a_cluster_with_kueue_leaves_kueues_patch_there(where: i
     assert found == rendered(manifest=OWN, exact_name=True)
 
 
+ODD_STEPS = (3, {"spec": 3}, {"spec": {"template": 3}}, {"spec": {"template": {"spec": 3}}})
+ODD_JOBS = (
+    3,
+    [3],
+    [{}],
+    [step(), {"name": "x", "template": 3}],
+    *([{"name": "node", "template": x}] for x in ODD_STEPS),
+)
+ODD_PATCHES = (
+    *(3, {"template": 3}, {"template": {"spec": 3}}),
+    *({"template": {"spec": {"replicatedJobs": jobs}}} for jobs in ODD_JOBS),
+)
+
+
 @each_row(
     "spec",
     [
@@ -322,6 +336,9 @@ def test_a_manifest_from_a_cluster_with_kueue_leaves_kueues_patch_there(where: i
         {"runtimeRef": {"name": "ours"}, "trainer": 3},
         {"runtimeRef": {"name": "ours"}, "runtimePatches": "text"},
         {"runtimeRef": {"name": "ours"}, "runtimePatches": ["text"]},
+        {"runtimeRef": {"name": "ours"}, "trainer": {"numNodes": "two"}},
+        {"runtimeRef": {"name": "ours"}, "initializer": 3},
+        *({"runtimeRef": {"name": "ours"}, "runtimePatches": [{"trainingRuntimeSpec": part}]} for part in ODD_PATCHES),
     ],
 )
 def test_a_manifest_of_another_shape_is_refused(spec: Any) -> None:

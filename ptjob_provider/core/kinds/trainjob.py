@@ -37,6 +37,7 @@ from ptjob_provider.core.kinds.kind import (
 )
 from ptjob_provider.core.kinds.pod_template import (
     POD_SHAPE,
+    Shape,
     check_shape,
     laid_over,
     placed,
@@ -278,15 +279,20 @@ def _skeleton(job: TrainingJob) -> Manifest:
     return {"apiVersion": API_VERSION, "kind": KIND, "metadata": {}, "spec": spec}
 
 
+_STEP_PATCH = {"name!": str, "template": {"spec": {"template": {"metadata": Mapping, "spec": Mapping}}}}
+_SHAPE: Shape = {
+    "metadata": {"labels": Mapping, "annotations": Mapping},
+    "spec!": {
+        "runtimeRef!": Mapping,
+        "initializer": Mapping,
+        "trainer": {"numNodes": int},
+        PATCHES: [{"trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": [_STEP_PATCH]}}}}],
+    },
+}
+
+
 def _given(given: Manifest) -> Manifest:
-    check_shape(
-        "",
-        given,
-        {
-            "metadata": {"labels": Mapping, "annotations": Mapping},
-            "spec!": {"runtimeRef!": Mapping, "trainer": Mapping},
-        },
-    )
+    check_shape("", given, _SHAPE)
     spec = given["spec"]
     check_newest(spec)
     whole = {**given, "metadata": given.get("metadata") or {}, "spec": without_kueue_patch(spec)}
@@ -503,12 +509,7 @@ def check_newest(spec: Mapping[str, Any]) -> None:
 
 
 def without_kueue_patch(spec: Mapping[str, Any]) -> Manifest:
-    """Return a job's spec without Kueue's patch: its webhook adds one to every job, and refuses a second one.
-
-    Raises:
-        InvalidSpec: the patches do not have the shape of patches.
-    """
-    check_shape("spec", spec, {PATCHES: [Mapping]})
+    """Return a job's spec without Kueue's patch: its webhook adds one to every job, and refuses a second one."""
     kept = [patch for patch in spec.get(PATCHES) or [] if patch.get("manager") != _QUEUES_MANAGER]
     others = {name: part for name, part in spec.items() if name != PATCHES}
     return {**others, PATCHES: kept} if kept else others
