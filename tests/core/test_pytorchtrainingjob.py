@@ -277,7 +277,18 @@ def test_a_policy_of_a_manifest_is_merged_with_ours() -> None:
     assert found["elastic"] == {"enabled": True, "maxReplicas": 9, "minReplicas": 1}
 
 
-@pytest.mark.parametrize("spec", [None, {}, {"replicaSpecs": [3]}, {"replicaSpecs": [{"template": {}}]}])
+ROLE = GUIDES["spec"]["replicaSpecs"][0]
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        *(None, {}, {"replicaSpecs": [3]}, {"replicaSpecs": [{"template": {}}]}),
+        {"replicaSpecs": [{**ROLE, "replicas": "two"}]},
+        {"replicaSpecs": [{**ROLE, "template": {**ROLE["template"], "metadata": 3}}]},
+        *({"replicaSpecs": [ROLE], name: 3} for name in ("elastic", "torchrunConfig")),
+    ],
+)
 def test_a_manifest_of_another_shape_is_refused(spec: Any) -> None:
     with pytest.raises(InvalidSpec, match=r"^spec"):
         rendered(manifest={**GUIDES, "spec": spec})

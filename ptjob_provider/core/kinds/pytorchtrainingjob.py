@@ -286,8 +286,9 @@ def _skeleton(job: TrainingJob) -> Manifest:
 
 
 def _given(given: Manifest) -> Manifest:
-    role = {"template!": {"spec!": POD_SHAPE}}
-    check_shape("", given, {"metadata": Mapping, "spec!": {"replicaSpecs!": [role]}})
+    role = {"replicas": int, "template!": {"metadata": Mapping, "spec!": POD_SHAPE}}
+    spec = {"replicaSpecs!": [role], "elastic": Mapping, "torchrunConfig": Mapping}
+    check_shape("", given, {"metadata": Mapping, "spec!": spec})
     specs = [{"type": "worker", **spec} for spec in given["spec"]["replicaSpecs"]]
     metadata = given.get("metadata") or {}
     return without_server_fields({**given, "metadata": metadata, "spec": {**given["spec"], "replicaSpecs": specs}})
