@@ -125,6 +125,18 @@ def test_mpirun_gives_the_ranks_of_its_processes() -> None:
     assert "RANK" in {each["name"] for each in kept["spec"]["trainer"]["env"]}
 
 
+def test_mpirun_runs_a_manifest_whose_number_of_processes_is_a_word() -> None:
+    """Trainer counts them by itself then."""
+    trainer = {"image": "i", "numNodes": 3, "numProcPerNode": "auto"}
+    spec = {"runtimeRef": {"name": "deepspeed-distributed"}, "trainer": trainer}
+    manifest = {"apiVersion": TRAINJOB.API_VERSION, "kind": "TrainJob", "spec": spec}
+
+    job = fitted(rendered(manifest=manifest, image=None, workers=None), shipped("deepspeed-distributed"))
+
+    assert job["spec"]["trainer"]["numProcPerNode"] == "auto"
+    assert steps_of(job) == {"launcher": 1, "node": 2}
+
+
 def test_a_step_of_another_name_that_trains_is_where_the_job_is() -> None:
     job = fitted(rendered(workers=1), runtime("main", trains="main", torch={}))
 

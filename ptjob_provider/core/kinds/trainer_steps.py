@@ -171,7 +171,8 @@ def given_to_launcher(job: Mapping[str, Any], runtime: Mapping[str, Any]) -> lis
 def rank_variables(job: Mapping[str, Any], step: str) -> list[Manifest]:
     """Return PyTorch's `env://` variables for the pods of a step; Trainer sets variables for torchrun only."""
     name, trainer = job["metadata"]["name"], job["spec"].get("trainer") or {}
-    world = int(trainer.get("numNodes") or 1) * int(trainer.get("numProcPerNode") or 1)
+    processes = trainer.get("numProcPerNode")  # a word in some manifests
+    world = int(trainer.get("numNodes") or 1) * (processes if isinstance(processes, int) else 1)
     return [
         {"name": "MASTER_ADDR", "value": f"{name}-{step}-0-0.{name}"},
         {"name": "MASTER_PORT", "value": str(_MASTER_PORT)},
