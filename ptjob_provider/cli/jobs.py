@@ -102,11 +102,8 @@ async def _states(target: Target, backend: Backend, jobs: Sequence[Manifest]) ->
     found = await of_jobs(target.inspector(), jobs, partial(_pods, backend))
     if unread := [each for each in found if isinstance(each, PTJobError)]:
         notice(f"{len(unread)} of {len(jobs)} logs could not be read: {unread[0]}")
-    return {
-        JobRef.of(job).uid: outgoing(each.to_dict())
-        for job, each in zip(jobs, found, strict=True)
-        if isinstance(each, Progress)
-    }
+    by_uid = {JobRef.of(job).uid: each for job, each in zip(jobs, found, strict=True)}
+    return {uid: outgoing(each.to_dict()) for uid, each in by_uid.items() if isinstance(each, Progress)}
 
 
 async def _nodes(backend: Backend, job: Manifest, slots: asyncio.Semaphore) -> list[str]:

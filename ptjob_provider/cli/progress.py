@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from ptjob_provider.core.run.snapshot import Snapshot
     from ptjob_provider.core.training_progress import LinePattern
 
+    Place = tuple[str, str]  # a pod and its container
+
 LINES = 5000
 """Last lines that are read for curves; a node keeps about 10 MiB of a log."""
 
@@ -61,7 +63,7 @@ async def of_snapshot(inspector: Inspector, snapshot: Snapshot, pattern: LinePat
     """
     submission = snapshot.submission
     ref, pod = submission.ref, _newest(submission.rank0, snapshot.pods, snapshot.replica_of)
-    found = await read(inspector, ref, *_container(ref, pod), pattern) if pod else None
+    found = await read(inspector, ref, _container(ref, pod), pattern) if pod else None
     if reported := of_trainer({"status": {"trainerStatus": snapshot.trainer_status}}):
         found = Seen(progress=reported, curve=found.curve if found else Curve())
     is_over = snapshot.status.phase.is_terminal
@@ -91,7 +93,7 @@ async def of_jobs(
                 pod: Manifest | None = {"metadata": {"name": replica}}
                 if not kinds.kind_of(job).HAS_FIXED_POD_NAMES:
                     pod = _newest(replica, await pods(ref), kinds.replica_of(job))
-                found = await read(inspector, ref, *_container(ref, pod), lines=FEW_LINES) if pod else None
+                found = await read(inspector, ref, _container(ref, pod), lines=FEW_LINES) if pod else None
                 return found.progress if found else None
         except TimeoutError:
             return _unanswered(ref)
@@ -109,20 +111,14 @@ def _newest(
     return own[-1] if own and (own[-1].get("status") or {}).get("phase") in _STARTED else None
 
 
-def _container(ref: JobRef, pod: Manifest) -> tuple[str, str]:
+def _container(ref: JobRef, pod: Manifest) -> Place:
     """Return the names of the pod and of its training container: the first one if none has the kind's name."""
     names, usual = [each["name"] for each in (pod.get("spec") or {}).get("containers") or ()], kinds.named(ref.kind)
     return pod["metadata"]["name"], names[0] if names and usual.CONTAINER not in names else usual.CONTAINER
 
 
 async def read(
-    inspector: Inspector,
-    ref: JobRef,
-    pod: str,
-    container: str,
-    pattern: LinePattern | None = None,
-    *,
-    lines: int = LINES,
+    inspector: Inspector, ref: JobRef, place: Place, pattern: LinePattern | None = None, *, lines: int = LINES
 ) -> Seen | None:
     """Return what the last lines of a container say about the training in it; None if they say nothing.
 
@@ -131,7 +127,7 @@ async def read(
         PTJobError: they cannot be read.
     """
     reader, curve = ProgressReader(pattern), Curve()
-    log = inspector.container_log(ref, pod, container, follow=False, tail=lines)
+    log = inspector.container_log(ref, *place, follow=False, tail=lines)
     try:
         async with asyncio.timeout(ANSWER), aclosing(log):
             async for line in log:

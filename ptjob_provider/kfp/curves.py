@@ -83,11 +83,8 @@ def _figure(tag: str, points: Sequence[Sequence[float | str]], unit: str) -> str
 def _chart(tag: str, whole: Points, finite: Points, unit: str) -> str:
     x = _Axis.over([step for step, _ in whole], begin=_LEFT, end=WIDTH - _RIGHT, finest=1.0)
     y = _Axis.over([value for _, value in finite], begin=HEIGHT - _BOTTOM, end=_TOP)
-    drawn = [
-        *_grid(x, y),
-        *(_line(piece, x, y) for piece in _pieces(whole)),
-        *(_dot(point, x, y, unit) for point in finite),
-    ]
+    lines, dots = (_line(piece, x, y) for piece in _pieces(whole)), (_dot(point, x, y, unit) for point in finite)
+    drawn = [*_grid(x, y), *lines, *dots]
     name = html.escape(tag, quote=True)
     return f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{name}">{"".join(drawn)}</svg>'
 

@@ -239,7 +239,7 @@ async def test_progress_takes_one_request_for_the_last_lines() -> None:
     lines = "".join(f"{at(second)} step {second}/9 loss: {9 - second}\n" for second in range(4))
     async with served() as (server, inspector):
         server.script.append((200, lines))
-        found = await read(inspector, JobRef.of(job()), REPLICA, "pytorch")
+        found = await read(inspector, JobRef.of(job()), (REPLICA, "pytorch"))
 
     (request,) = server.requests
     assert request.startswith(f"GET /api/v1/namespaces/team/pods/{REPLICA}/log?")
@@ -259,7 +259,7 @@ async def test_a_log_that_does_not_come_is_an_error_within_seconds(step: Any) ->
         server.answers = lambda _: step
         began = clock()
         with pytest.raises((ClusterUnavailable, PermissionDenied)):
-            await read(inspector, JobRef.of(job()), REPLICA, "pytorch")
+            await read(inspector, JobRef.of(job()), (REPLICA, "pytorch"))
 
     assert clock() - began <= ANSWER + 1
 
@@ -275,7 +275,7 @@ async def test_a_log_without_an_end_is_given_up(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(progress, "ANSWER", 0.1)
     with pytest.raises(ClusterUnavailable, match="did not arrive"):
-        await read(Endless(), JobRef.of(job()), REPLICA, "pytorch")  # type: ignore[arg-type]
+        await read(Endless(), JobRef.of(job()), (REPLICA, "pytorch"))  # type: ignore[arg-type]
 
 
 # --- one job
