@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from array import array
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from ptjob_provider.core.logs import nanoseconds
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from ptjob_provider.core.training_progress import Progress
 
 MAX_POINTS = 256
-"""Maximum points that are kept: 200 jobs of one process with 16 metrics each take 25 MB."""
+"""Maximum points that are kept: a job with 16 metrics takes 80 kB, and one process has the logs of 200 jobs."""
 
 MAX_TAG = 64
 """Maximum characters of a metric's tag; metrics with longer ones have no curve."""
@@ -36,12 +37,12 @@ class _Point(NamedTuple):
     Attributes:
         step: the step; None if it is unknown.
         at: seconds since 1970.
-        values: last values of the curve's tags, as many as the curve had then.
+        values: last values of the curve's tags, as many as the curve had then; NaN for none.
     """
 
     step: int | None
     at: float
-    values: tuple[float | None, ...]
+    values: array[float]
 
 
 class Curve:
@@ -65,8 +66,7 @@ class Curve:
         """
         new = [tag for tag in progress.metrics if tag not in self._tags and len(tag) <= MAX_TAG]
         self._tags += new[: MAX_METRICS - len(self._tags)]
-        values = tuple(progress.metrics.get(tag) for tag in self._tags)
-        self._add(_Point(progress.step, nanoseconds(progress.at) / 1e9, values))
+        self._add(_point(progress.step, nanoseconds(progress.at) / 1e9, *map(progress.metrics.get, self._tags)))
 
     def _add(self, point: _Point) -> None:
         before, self._newest = self._newest, point
@@ -139,8 +139,8 @@ def drawable(columns: Mapping[str, Any]) -> tuple[str, dict[str, list[tuple[floa
 
 
 def _point(step: int | None, at: float, *values: float | None) -> _Point:
-    numbers = (None if value is None else float(value) for value in values)
-    return _Point(None if step is None else int(step), float(at), tuple(numbers))
+    numbers = array("d", [math.nan if value is None else float(value) for value in values])
+    return _Point(None if step is None else int(step), float(at), numbers)
 
 
 def _distance(points: list[_Point]) -> float:
@@ -148,5 +148,5 @@ def _distance(points: list[_Point]) -> float:
     return 0.9 * abs(points[-1].at - points[0].at) / len(points)
 
 
-def _short(value: float | None) -> float | None:
-    return None if value is None or not math.isfinite(value) else float(f"{value:.6g}")
+def _short(value: float) -> float | None:
+    return float(f"{value:.6g}") if math.isfinite(value) else None

@@ -243,16 +243,17 @@ def test_a_worker_that_waits_writes_progress_in_another_thread(backend: Scripted
     backend.worlds = [Observation(job=found, pods=[pod_object(f"{key[1]}-master-0", RUNS, "Running")])]
     made, is_written = operator(), threading.Event()
     ti.when_written = lambda value: is_written.set() if value.get("step") == 3 else None
-    killer = threading.Thread(target=lambda: is_written.wait(SOON) and made.on_kill())
+    killer = threading.Thread(target=lambda: (is_written.wait(SOON), made.on_kill()))
     killer.start()
 
     with pytest.raises(AirflowException, match="told to stop"):
         made.execute(given)
+    is_written.set()
     killer.join()
 
     first, *beside = [(value, thread) for key, value, thread in ti.history if key == "progress"]
     assert (first[0]["phase"], first[1]) == ("Pending", threading.main_thread())
-    assert beside[-1][0]["cursor"] == line(3).cursor.to_dict()
+    assert [value["cursor"] for value, _ in beside][-1:] == [line(3).cursor.to_dict()]
     assert threading.main_thread() not in [thread for _, thread in beside]
 
 
