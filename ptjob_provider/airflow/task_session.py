@@ -26,7 +26,7 @@ from ptjob_provider.airflow.compat import (
 )
 from ptjob_provider.airflow.config import load_installation
 from ptjob_provider.airflow.links import JOB_NAME, JOB_NAMESPACE, JOB_UID, TENSORBOARD_URL, PyTorchJobTrainingLink
-from ptjob_provider.airflow.masking import masked
+from ptjob_provider.airflow.masking import masked, with_texts_masked
 from ptjob_provider.airflow.outcome import TaskStopped, push
 from ptjob_provider.airflow.supervisor import TaskStateAttemptStore, tries_before_clear
 from ptjob_provider.airflow.task_log import TaskLog, add_rest_of_log
@@ -246,7 +246,7 @@ class JobExecution:
     def tell_begun(self, submission: Submission) -> None:
         """Push the progress of a job that has just been submitted or adopted: how earlier attempts have ended."""
         self._state.known, self._state.earlier = JobProgress(submission=submission, mask=masked), submission.earlier
-        push(self._ti, {PROGRESS: self._state.to_dict()}, self._log)
+        push(self._ti, {PROGRESS: with_texts_masked(self._state.to_dict())}, self._log)
 
     def needs_waiting(self, submission: Submission) -> bool:
         """Return whether the job has not ended; called right before a deferral.

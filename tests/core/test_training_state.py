@@ -139,6 +139,16 @@ def test_there_is_nothing_to_tell_before_the_job_is_followed() -> None:
     assert (TrainingState().to_dict(), TrainingState().version) == ({}, (TrainingState().progress,))
 
 
+def test_a_secret_in_the_tag_of_a_metric_is_masked() -> None:
+    state = state_after(*lines("step 3/45 secret=0.5"))
+    assert state.known is not None
+    state.known.mask = lambda text: text.replace("secret", "***")
+
+    told = state.to_dict()
+
+    assert (told["metrics"], told["curve"]["metrics"]) == ({"***": 0.5}, {"***": [0.5]})
+
+
 def test_a_pattern_of_the_user_says_what_the_step_is() -> None:
     state = state_after(*lines("update 7 done"), pattern=LinePattern(r"update (?P<step>\d+)"))
 

@@ -150,13 +150,15 @@ class TrainingState:
             "attempt": known.submission.attempt,
             "phase": phase.value,
             "waits": "" if phase.is_terminal else clip(known.waiting.reason, _WAITS),
-            "metrics": dict(_fitting(progress.metrics.items(), _METRICS_SIZE)),
+            "metrics": {known.mask(tag): value for tag, value in _fitting(progress.metrics.items(), _METRICS_SIZE)},
             "first_step": self.first_step,
             "replicas": shown,
             "replicas_left_out": len(rows) - len(shown),
             "attempts": [dict(each) for each in self.earlier],
         }
-        return {**fields, "curve": self._curve.to_dict(most=MAX_SIZE - len(json.dumps(fields)))}
+        curve = self._curve.to_dict(most=MAX_SIZE - len(json.dumps(fields)))
+        curve["metrics"] = {known.mask(tag): values for tag, values in curve["metrics"].items()}
+        return {**fields, "curve": curve}
 
 
 def _fitting(items: Iterable[T], most: int) -> list[T]:
