@@ -331,12 +331,12 @@ def _with_removals(history: PodHistory, pods: Sequence[Pod], events: Sequence[Ma
 
     These events may be observed later than the deletions.
     """
-    if not history.hears_operator and not _created_pods(events):
+    if not history.hears_operator and not _pods_in(events, "SuccessfulCreatePod"):
         return history
     known = {removal.pod_uid: removal for removal in history.removals}
     for removal in [*_leaving(pods), *_gone(history, pods, now)]:
         known[removal.pod_uid] = replace(removal, requested_at=known.get(removal.pod_uid, removal).requested_at)
-    deleted, present = _deleted_pods(events), {pod.name: pod.uid for pod in pods}
+    deleted, present = _pods_in(events, "SuccessfulDeletePod"), {pod.name: pod.uid for pod in pods}
     removals = (
         removal for removal in known.values() if present.get(removal.replica, removal.pod_uid) == removal.pod_uid
     )
@@ -487,16 +487,6 @@ _END = re.compile(
 )
 
 
-def _created_pods(events: Sequence[Manifest]) -> set[str]:
-    """Return the pods that the operator reports to have created."""
-    return _named(events, "SuccessfulCreatePod")
-
-
-def _deleted_pods(events: Sequence[Manifest]) -> set[str]:
-    """Return the pods that the operator reports to have deleted."""
-    return _named(events, "SuccessfulDeletePod")
-
-
 def _reported_ends(events: Sequence[Manifest], training: str) -> Iterator[Termination]:
     """Yield the container failures that the operator reports; `training` names the training container."""
     for event in sorted(events, key=event_time):
@@ -514,5 +504,6 @@ def _reported_ends(events: Sequence[Manifest], training: str) -> Iterator[Termin
         )
 
 
-def _named(events: Sequence[Manifest], reason: str) -> set[str]:
+def _pods_in(events: Sequence[Manifest], reason: str) -> set[str]:
+    """Return the pods that the operator names in its events with this reason."""
     return {str(event.get("message")).rpartition(" ")[2] for event in events if event.get("reason") == reason}
