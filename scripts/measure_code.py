@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import io
+import re
 import statistics
 import sys
 import tokenize
@@ -24,6 +25,7 @@ _NO_CODE = {
     *(tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT),
     *(tokenize.ENCODING, tokenize.ENDMARKER),
 }
+_COMMENT = re.compile(r"(?m)^[^\n\"']*# (?!noqa|type:|ruff:)\S")
 _SMALL = 100
 """Total lines of a file below which it counts as small."""
 
@@ -36,6 +38,7 @@ class Source:
         module: dotted name of the module.
         lines: number of all lines.
         code: number of lines of code.
+        comments: number of comments, without those that only tools read.
         functions: lines of code of each function, by name.
         imports: dotted names that the file imports: modules, and names that may be modules.
     """
@@ -43,6 +46,7 @@ class Source:
     module: str
     lines: int
     code: int
+    comments: int
     functions: Mapping[str, int]
     imports: frozenset[str]
 
@@ -63,6 +67,7 @@ def read(path: Path, root: Path) -> Source:
         module=module,
         lines=text.count("\n"),
         code=len(code),
+        comments=len(_COMMENT.findall(text)),
         functions=functions,
         imports=frozenset(_imports(tree)),
     )
@@ -109,6 +114,7 @@ def report(sources: list[Source]) -> Iterator[str]:
     yield f"  with one importer        {len(single):>7,}"
     yield f"lines                      {sum(source.lines for source in sources):>7,}"
     yield f"lines of code              {sum(source.code for source in sources):>7,}"
+    yield f"  comments in 100 of them  {100 * sum(s.comments for s in sources) / sum(s.code for s in sources):>7.1f}"
     yield f"imports between files      {sum(used.values()):>7,}"
     yield f"functions                  {len(functions):>7,}"
     yield f"  median, lines of code    {statistics.median(functions.values()):>7,.0f}"
