@@ -16,6 +16,7 @@ from urllib.parse import quote
 from PIL import Image
 
 import browser as chromium
+from airflow_stack.conftest import _end_jobs
 from demo.stack import Stack, StackConfig
 from installed import ROOT
 
@@ -34,25 +35,31 @@ TIMEOUT = 900
 
 def main(images: Path = IMAGES) -> None:
     """Write both pictures: a live training with an earlier attempt, and a failed one in dark colours."""
-    with tempfile.TemporaryDirectory() as folder, Stack(config(Path(folder))) as stack:
-        (Path(folder) / "jobs" / "claims" / "default" / "runs").mkdir(parents=True)
-        for dag_id in ("digits", "segments"):
-            stack.api.wait_for_dag(dag_id)
-        live, failed = (stack.api.trigger(dag_id) for dag_id in ("digits", "segments"))
-        stack.api.wait_for_task("segments", failed, "train", timeout=TIMEOUT)
-        wait_for_step(stack, live)
-        with chromium.browser(sys.stderr.write) as browser:
-            for name, dag_id, run_id, dark in (
-                ("training-live", "digits", live, False),
-                ("training-failed", "segments", failed, True),
-            ):
-                with browser.page(width=WIDTH, dark=dark, cookies={"_token": stack.api._access_token()}) as page:
-                    link = stack.api.get(f"dags/{dag_id}/dagRuns/{quote(run_id, safe='')}/taskInstances/train/links")[
-                        "extra_links"
-                    ]["Training"]
-                    page.open(f"{stack.url}/{link}", until="Elsewhere")
-                    picture = Image.open(io.BytesIO(page.picture())).convert("RGB")
-                picture.quantize(COLOURS).save(images / f"{name}.png", optimize=True)
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            with Stack(config(Path(folder))) as stack:
+                write_pictures(stack, images)
+        finally:
+            _end_jobs(Path(folder) / "jobs")
+
+
+def write_pictures(stack: Stack, images: Path) -> None:
+    """Start both trainings, wait until there is something to look at, and take the pictures."""
+    (stack.config.home.parent / "jobs" / "claims" / "default" / "runs").mkdir(parents=True)
+    for dag_id in ("digits", "segments"):
+        stack.api.wait_for_dag(dag_id)
+    live, failed = (stack.api.trigger(dag_id) for dag_id in ("digits", "segments"))
+    stack.api.wait_for_task("segments", failed, "train", timeout=TIMEOUT)
+    wait_for_step(stack, live)
+    pictures = (("training-live", "digits", live, False), ("training-failed", "segments", failed, True))
+    with chromium.browser(sys.stderr.write) as browser:
+        for name, dag_id, run_id, dark in pictures:
+            path = f"dags/{dag_id}/dagRuns/{quote(run_id, safe='')}/taskInstances/train/links"
+            link = stack.api.get(path)["extra_links"]["Training"]
+            with browser.page(width=WIDTH, dark=dark, cookies={"_token": stack.api._access_token()}) as page:
+                page.open(f"{stack.url}/{link}", until="Elsewhere")
+                picture = Image.open(io.BytesIO(page.picture())).convert("RGB")
+            picture.quantize(COLOURS).save(images / f"{name}.png", optimize=True)
 
 
 def config(root: Path) -> StackConfig:
