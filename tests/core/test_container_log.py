@@ -74,7 +74,7 @@ async def test_a_node_without_an_answer_or_a_log_is_an_error_soon(answer: object
     assert clock() - began < SOON
 
 
-async def test_the_last_lines_of_a_local_log_are_read(tmp_path: Path) -> None:
+async def test_the_last_lines_of_a_local_log_are_read_from_its_end(tmp_path: Path) -> None:
     inspector = LocalInspector(LocalConfig(root=tmp_path))
     path = JobStore(tmp_path).files(REF.namespace, REF.name).log("digits-master-0", "pytorch")
 
@@ -83,7 +83,13 @@ async def test_the_last_lines_of_a_local_log_are_read(tmp_path: Path) -> None:
     log.write(b"one\ntwo\r\nthr\xffe\nbegun")
     assert await texts(inspector, tail=2) == ["two", "thr\ufffde"]
     assert await texts(inspector, tail=9) == ["one", "two", "thr\ufffde"]
+    log.write(b"\n" + b"".join(b"%07d\n" % number for number in range(200_000)))
     log.finish()
+    found = await texts(inspector, tail=200_000)
+
+    assert await texts(inspector, tail=1) == [f"{199_999:07d}"]
+    assert 50_000 < len(found) < 100_000, "as much as 4 MiB have"
+    assert found == [f"{number:07d}" for number in range(200_000)][-len(found) :]
 
 
 @each_row(("container", "tail"), [("pytorch", None), ("sidecar", 3)])

@@ -36,6 +36,10 @@ if TYPE_CHECKING:
     from ptjob_provider.core.local.config import LocalConfig
     from ptjob_provider.core.logs import LogLine
 
+_NEWEST = 4 * 1024 * 1024
+"""Bytes of a log in which its last lines are looked for: a million lines take more than the seconds that people wait.
+"""
+
 _NOT_MEASURED = "CPU and memory are not measured on this machine: its own `top` shows them"
 
 
@@ -63,7 +67,7 @@ class LocalInspector:
             file = files.log(pod, container)
             raise UnsupportedByBackend.of("--container", f"on this machine such a log is a file: {file}")
         last: deque[LogLine] = deque(maxlen=tail)
-        async for line in LocalLog(files, pod, job_uid=ref.uid).lines(since=None, follow=False):
+        async for line in LocalLog(files, pod, job_uid=ref.uid).lines(since=None, follow=False, newest=_NEWEST):
             last.append(line)
         for line in last:
             yield line

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import codecs
+import os
 import time
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING
@@ -111,6 +112,17 @@ def _parts(text: bytes) -> list[bytes]:
     return [text[start : start + PART] for start in range(0, len(text), PART)]
 
 
+def _opened(path: Path, newest: int | None) -> BinaryIO:
+    """Return the file at the first record of its last bytes."""
+    file = path.open("rb")
+    if newest is not None and file.seek(0, os.SEEK_END) > newest:
+        file.seek(-newest, os.SEEK_END)
+        file.readline()
+    else:
+        file.seek(0)
+    return file
+
+
 class LocalLog:
     """Reader of the log of one replica's training container."""
 
@@ -121,8 +133,16 @@ class LocalLog:
         self._unread = b""
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
-    async def lines(self, *, since: LogCursor | None, follow: bool) -> AsyncGenerator[LogLine, None]:
-        """Yield the lines after the cursor; see `Backend.logs`. A record is a line, or a piece of one."""
+    async def lines(
+        self, *, since: LogCursor | None, follow: bool, newest: int | None = None
+    ) -> AsyncGenerator[LogLine, None]:
+        """Yield the lines after the cursor; see `Backend.logs`. A record is a line, or a piece of one.
+
+        Args:
+            since: cursor of the last line that was read; None: none was.
+            follow: wait for further lines.
+            newest: maximum bytes of records, the last ones that exist now; None: all.
+        """
         uid, path = pod_uid(self._job_uid, self._pod), self._files.log(self._pod, CONTAINER)
         counter = LineCounter(pod_uid=uid, container=CONTAINER, restart_count=0, since=since)
         with ExitStack() as opened:
@@ -130,7 +150,7 @@ class LocalLog:
             while True:
                 has_ended = self._has_ended()  # before reading: no line is written after the end
                 with suppress(FileNotFoundError):  # it has not started, or the job is being removed
-                    file = file or opened.enter_context(path.open("rb"))
+                    file = file or opened.enter_context(_opened(path, newest))
                 while file and (chunk := file.read(_CHUNK)):
                     for line in counter.lines(self._pieces(chunk)):
                         yield line
