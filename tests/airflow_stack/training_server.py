@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import httpx
 import sqlalchemy as sa
 
 from demo.rest import AirflowApi
 from demo.stack import Stack, StackConfig
+from ptjob_provider.airflow.compat import AIRFLOW
 from ptjob_provider.airflow.training_page import address
 from training_xcoms import at
 
@@ -40,6 +41,11 @@ class UsersApi(AirflowApi):
             words = {"username": self.user, "password": USERS[self.user]}
             self._token = httpx.post(f"{self.url}/auth/token", json=words, timeout=60).json()["access_token"]
         return self._token
+
+    def delete_xcom(self, task_path: str, key: str, map_index: int) -> None:
+        """Delete an XCom."""
+        path = f"{task_path}/xcomEntries/{key}"
+        self._request("DELETE", path, params={"map_index": map_index}).raise_for_status()
 
 
 @dataclass(frozen=True)
@@ -70,27 +76,44 @@ class TrainingServer:
         map_index: int = -1,
     ) -> None:
         """Put a task into a state of its first or next try, with these XComs and the link that its operator pushes."""
-        pushed = dict(xcoms)
+        link = {"_link_PyTorchJobTrainingLink": address(dag_id, run_id, task_id, map_index)}
         if run_id not in {run["dag_run_id"] for run in self.api.runs(dag_id)}:
             self.api.post(f"dags/{dag_id}/dagRuns", {"dag_run_id": run_id, "logical_date": None})
-            pushed["_link_PyTorchJobTrainingLink"] = address(dag_id, run_id, task_id, map_index)
         ended = _moment(15) if state not in {"running", "deferred"} else None
         row = self.api.task(dag_id, run_id, task_id, map_index)["id"]
         with sa.create_engine(self.stack.database_url).begin() as rows:
             rows.execute(_PUT, {"row": row, "state": state, "start": _moment(0), "end": ended})
-        for key, value in pushed.items():
-            body = {"key": key, "value": value, "map_index": map_index}
-            self.api.post(f"{_task_path(dag_id, run_id, task_id)}/xcomEntries", body)
+        for key, value in {**link, **xcoms}.items():
+            self._push(_task_path(dag_id, run_id, task_id), key, value, map_index)
 
     def set_xcom(self, run_id: str, key: str, value: Any) -> None:
-        """Replace an XCom, as a trigger does: its row is another one."""
-        with sa.create_engine(self.stack.database_url).begin() as rows:
-            rows.execute(_DELETE, {"run": run_id, "key": key})
-        body = {"key": key, "value": value, "map_index": -1}
-        self.api.post(f"{_task_path('digits', run_id, 'train')}/xcomEntries", body)
+        """Replace an XCom of the DAG `digits`, as a trigger does."""
+        self._push(_task_path("digits", run_id, "train"), key, value, -1)
+
+    def _push(self, path: str, key: str, value: Any, map_index: int) -> None:
+        """Push an XCom as tasks do: in place of an older one, in a row of its own."""
+        body = {"key": key, "value": value, "map_index": map_index}
+        try:
+            self.api.post(f"{path}/xcomEntries", body)
+        except httpx.HTTPStatusError as error:
+            if error.response.status_code != httpx.codes.CONFLICT:
+                raise
+            self._delete(path, key, map_index)
+            self.api.post(f"{path}/xcomEntries", body)
+
+    def _delete(self, path: str, key: str, map_index: int) -> None:
+        if AIRFLOW >= (3, 2):
+            self.api.delete_xcom(path, key, map_index)
+        else:  # its API deletes none
+            with sa.create_engine(self.stack.database_url).begin() as rows:
+                rows.execute(_DELETE, {"path": unquote(path), "key": key, "place": map_index})
 
 
-_DELETE = sa.text("DELETE FROM xcom WHERE dag_id='digits' AND run_id=:run AND task_id='train' AND key=:key")
+_DELETE = sa.text(
+    "DELETE FROM xcom WHERE 'dags/' || dag_id || '/dagRuns/' || run_id || '/taskInstances/' || task_id = :path "
+    "AND key=:key AND map_index=:place"
+)
+
 _PUT = sa.text(
     "UPDATE task_instance SET state=:state, start_date=:start, end_date=:end, try_number=try_number+1 "
     "WHERE CAST(id AS TEXT)=:row"
