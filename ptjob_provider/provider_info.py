@@ -78,7 +78,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "production",
     ),
     "probe_image": _option(
-        "Cluster: image of the pod that inspects a job's declared outputs; it needs ``python3``, 3.6 or newer. "
+        "Cluster: image of the pods that inspect a job's declared outputs and look for its checkpoints; it needs "
+        "``python3``, 3.6 or newer. "
         "Empty: the job's own image, which its node already has.",
         "",
         "python:3.13-alpine",
@@ -103,8 +104,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "registry.example.com/mirror/",
     ),
     "probe_timeout": _option(
-        "Cluster: maximum seconds for the inspection of a job's outputs: scheduling the pod, starting it and reading "
-        "every byte of the model. Raise it for models of hundreds of gigabytes.",
+        "Cluster: maximum seconds for the inspection of a job's outputs, and for one look for its checkpoints: "
+        "scheduling the pod, starting it and reading every byte of the model. Raise it for models of hundreds of "
+        "gigabytes.",
         "300",
         kind="float",
     ),

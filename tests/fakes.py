@@ -17,6 +17,7 @@ from ptjob_provider.core.errors import (
 )
 from ptjob_provider.core.identity import OWNER_ANNOTATION, JobRef, Manifest, owner_annotation
 from ptjob_provider.core.kinds import KINDS
+from ptjob_provider.core.outputs.checkpoints import Checkpoint
 from ptjob_provider.core.outputs.contract import OutputReport, ResolvedOutputs
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from ptjob_provider.core.history.peak_usage import PeakUsage
     from ptjob_provider.core.identity import Owner
     from ptjob_provider.core.logs import LogCursor, LogLine
+    from ptjob_provider.core.outputs.contract import ResolvedOutput
     from ptjob_provider.core.run.attempts import AttemptRecord
 
 
@@ -45,6 +47,8 @@ class ScriptedBackend:
         told: Events that say why the job waits.
         uses: Measured peak usage of the replicas.
         report: Report on the declared outputs, or the error that the inspection raises.
+        checkpoint: What is found below the folder of checkpoints.
+        looks: Hand-over of each look for a checkpoint: job, folder, and since when.
         refusals: Errors of the next requests, by verb; `list KIND` for one kind.
         server: What the server has, if the watch does not show it; a read never ends with "silent".
         versions: The versions that the server demanded of deletions.
@@ -66,6 +70,8 @@ class ScriptedBackend:
         self.get_error: ClusterError | None = None
         self.log_hangs = False
         self.report: OutputReport | Exception = OutputReport(model=None, tfevents=None)
+        self.checkpoint = Checkpoint()
+        self.looks: list[tuple[Manifest, ResolvedOutput, datetime]] = []
         self.refusals: dict[str, list[Exception]] = {}
         self.told: list[Manifest] = []
         self.asked_why = 0
@@ -243,6 +249,12 @@ class ScriptedBackend:
         if isinstance(self.report, Exception):
             raise self.report
         return self.report
+
+    async def find_checkpoint(self, job: Manifest, folder: ResolvedOutput, *, since: datetime) -> Checkpoint:
+        """Return the script's checkpoint, and record what was asked."""
+        self.looks.append((job, folder, since))
+        self._refuse("find_checkpoint")
+        return self.checkpoint
 
 
 class BackendWithTakenNames(ScriptedBackend):

@@ -191,7 +191,8 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
         tfevents: Folder of the program's TensorBoard events, in the same two forms as `model`; PTJOB_TFEVENTS_DIR has
             the path. None: not checked.
         checkpoints: Folder of the checkpoints from which the next attempt resumes, in the same two forms as `model`;
-            PTJOB_CHECKPOINT_DIR has the path. None: none.
+            PTJOB_CHECKPOINT_DIR has the path and, from the second attempt on, PTJOB_RESUME_FROM that of the newest
+            complete checkpoint. None: none.
         tensorboard: Run a TensorBoard beside the job on a cluster, as long as the job's object exists: true, or a map
             of logdir (`pvc://claim/path`, or the path as the program sees it; default `tfevents`), image (default the
             installation's, else the job's own), service_type (`NodePort` or `ClusterIP`). None: no TensorBoard.

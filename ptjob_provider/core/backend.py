@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from ptjob_provider.core.history.peak_usage import PeakUsage
     from ptjob_provider.core.identity import JobRef, Manifest
     from ptjob_provider.core.logs import LogCursor, LogLine
-    from ptjob_provider.core.outputs.contract import OutputReport, ResolvedOutputs
+    from ptjob_provider.core.outputs.checkpoints import Checkpoint
+    from ptjob_provider.core.outputs.contract import OutputReport, ResolvedOutput, ResolvedOutputs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,6 +181,15 @@ class Backend(Protocol):
 
         Raises:
             OutputsNotVerified: the outputs could not be inspected.
+        """
+
+    async def find_checkpoint(self, job: Manifest, folder: ResolvedOutput, *, since: datetime) -> Checkpoint:
+        """Find the newest complete checkpoint in a folder, for a job that is not created yet.
+
+        What was written before `since`, the creation of the task's first attempt, belongs to an earlier training.
+
+        Raises:
+            OutputsNotVerified: the folder could not be looked at; only then, never because nothing is in it.
         """
 
     async def usage(self, ref: JobRef) -> Mapping[str, PeakUsage]:

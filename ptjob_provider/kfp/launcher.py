@@ -182,7 +182,8 @@ def pytorchjob(  # noqa: D417 - kfp takes the outputs' descriptions from Returns
         tfevents: Folder of the program's TensorBoard events, in the same two forms as `model`; PTJOB_TFEVENTS_DIR has
             the path. None: not checked.
         checkpoints: Folder of the checkpoints from which the next attempt resumes, in the same two forms as `model`;
-            PTJOB_CHECKPOINT_DIR has the path. None: none.
+            PTJOB_CHECKPOINT_DIR has the path and, from the second attempt on, PTJOB_RESUME_FROM that of the newest
+            complete checkpoint. None: none.
         tensorboard: Run a TensorBoard beside the job, as long as the job's object exists: logdir, image, service_type;
             {} for that of its `tfevents`. None: no TensorBoard.
         kind: Kind of the job's object: `PyTorchJob` (training-operator v1), `TrainJob` (Kubeflow Trainer v2) or

@@ -48,6 +48,7 @@ from ptjob_provider.core.spec.parsers import MAX_PODS
 from ptjob_provider.core.spec.places import places, refusals
 from ptjob_provider.core.spec.pods import dns_label
 from ptjob_provider.core.tensorboard import TensorBoardPlan
+from ptjob_provider.core.wire import literal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -158,6 +159,7 @@ class Attempt:
         number: the attempt's number, from 1.
         exact_name: use the job's name unchanged, without a hash of owner and attempt.
         installation: settings that apply to every job.
+        variables: more variables of the training containers.
     """
 
     job: TrainingJob
@@ -165,6 +167,7 @@ class Attempt:
     number: int
     exact_name: bool = False
     installation: Installation = field(default_factory=Installation)
+    variables: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -240,6 +243,7 @@ class Kind(ABC):
         attempt: int,
         exact_name: bool = False,
         installation: Installation | None = None,
+        variables: Mapping[str, str] | None = None,
     ) -> Rendered:
         """Return the object of one attempt; the arguments are the fields of `Attempt`.
 
@@ -249,6 +253,7 @@ class Kind(ABC):
         self.check_fields(job.given)
         installation = installation or Installation()
         requested = Attempt(job=job, owner=owner, number=attempt, exact_name=exact_name, installation=installation)
+        requested = replace(requested, variables=variables or {})
         made = self.build(requested)
         self._check_labels(requested, made.manifest)
         template = requested.installation.template
@@ -512,7 +517,8 @@ def assembled(
     of_any_attempt, _ = _hidden(by_key, job, secret="code", namespace="")  # noqa: S106 - a name
     bare = put_back(requested, [{"spec": each["spec"]} for each in of_any_attempt.values()])
     digest = spec_hash({"spec": bare["spec"], "outputs": asdict(outputs)})
-    variables = {ATTEMPT_ENV: str(attempt.number), **_output_variables(outputs)}
+    own = {name: literal(value) for name, value in attempt.variables.items()}
+    variables = {ATTEMPT_ENV: str(attempt.number), **_output_variables(outputs), **own}
     marked = [pod_template.with_leading_env(sealed[each.key], variables, container=each.container) for each in pods]
     whole = [
         _changed(finish(template), each.first, meta["namespace"], installation.change_pod)

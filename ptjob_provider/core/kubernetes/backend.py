@@ -27,7 +27,7 @@ from ptjob_provider.core.kubernetes.discovery import fitted_to_runtime
 from ptjob_provider.core.kubernetes.folder_on_claim import uncounted, with_folder_on_claim
 from ptjob_provider.core.kubernetes.informer import EventPoller, cached_job, informer_of, subscribe
 from ptjob_provider.core.kubernetes.informer.claims import watched_claim
-from ptjob_provider.core.kubernetes.inspection import inspect
+from ptjob_provider.core.kubernetes.inspection import find_checkpoint, inspect
 from ptjob_provider.core.kubernetes.logs import ReplicaLog
 from ptjob_provider.core.kubernetes.owned import ensure_secret, let_arena_delete
 from ptjob_provider.core.kubernetes.pods import has_ended
@@ -45,7 +45,8 @@ if TYPE_CHECKING:
     from ptjob_provider.core.kubernetes.config import ClusterConfig
     from ptjob_provider.core.kubernetes.folder_on_claim import Counted
     from ptjob_provider.core.logs import LogCursor, LogLine
-    from ptjob_provider.core.outputs.contract import OutputReport, ResolvedOutputs
+    from ptjob_provider.core.outputs.checkpoints import Checkpoint
+    from ptjob_provider.core.outputs.contract import OutputReport, ResolvedOutput, ResolvedOutputs
 
 
 class KubernetesBackend:
@@ -248,6 +249,11 @@ class KubernetesBackend:
                 raise OutputsNotVerified(f"{ref}: the job is gone")
             rank0 = rank0_of(job, pods)
             return await inspect(client, job, outputs, rank0=rank0, since=since, curves=curves, options=self._probe)
+
+    async def find_checkpoint(self, job: Manifest, folder: ResolvedOutput, *, since: datetime) -> Checkpoint:
+        """Look for a checkpoint with a pod that mounts the claim; see `Backend.find_checkpoint`."""
+        async with shared_client(self._config) as client:
+            return await find_checkpoint(client, job, folder, since=since, options=self._probe)
 
     async def usage(self, ref: JobRef) -> Mapping[str, PeakUsage]:
         """Return the usage measured while the job is followed on this loop; see `Backend.usage`."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from ptjob_provider.core.errors import (
     ClusterUnavailable,
@@ -17,29 +17,35 @@ from ptjob_provider.core.errors import (
     PermissionDenied,
     PTJobError,
 )
-from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.kubernetes.client import paths
 from ptjob_provider.core.kubernetes.helper_pods import events_of
 from ptjob_provider.core.kubernetes.probe import (
     ASKS_FOR,
     advice,
+    checkpoint_pod,
     clock_difference,
     is_held_by_one_node,
     is_over,
     obstacle,
     pod_name,
     probe_pod,
+    read_checkpoint,
     read_report,
 )
 from ptjob_provider.core.outputs.contract import OutputReport
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from datetime import datetime
     from typing import Any
 
     from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.kubernetes.client.http import Client
     from ptjob_provider.core.kubernetes.probe import ProbeOptions
-    from ptjob_provider.core.outputs.contract import ResolvedOutputs
+    from ptjob_provider.core.outputs.checkpoints import Checkpoint
+    from ptjob_provider.core.outputs.contract import ResolvedOutput, ResolvedOutputs
+
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -80,14 +86,34 @@ async def _inspect(
     client: Client, job: Manifest, outputs: ResolvedOutputs, *, options: ProbeOptions, **asked: Any
 ) -> tuple[OutputReport, str]:
     """Return the report of one pod, and the difference between the clocks of its node and the API server, if any."""
-    name = pod_name(JobRef.of(job).name, secrets.token_hex(3))
+    async with _probing(client, job, options) as probe:
+        began = asyncio.get_running_loop().time()
+        report = await probe.inspect(job, outputs, **asked)
+        took = asyncio.get_running_loop().time() - began
+        return report, clock_difference(report, probe.pod or {}, seconds=took)
+
+
+async def find_checkpoint(
+    client: Client, job: Manifest, folder: ResolvedOutput, *, since: datetime, options: ProbeOptions
+) -> Checkpoint:
+    """Return the newest complete checkpoint in a folder of a job that is not created yet, by a pod as in `inspect`.
+
+    Raises:
+        OutputsNotVerified: the folder could not be looked at; the text says why and what to do.
+    """
+    async with _probing(client, job, options) as probe:
+        pod = checkpoint_pod(job, folder, name=probe.name, since=since, options=options)
+        return await probe.answer(pod, read_checkpoint)
+
+
+@asynccontextmanager
+async def _probing(client: Client, job: Manifest, options: ProbeOptions) -> AsyncIterator[_Probe]:
+    """Yield the probe of a pod, within the time limit; the pod is deleted afterwards."""
+    name = pod_name(job["metadata"]["name"], secrets.token_hex(3))
     probe = _Probe(client, job["metadata"]["namespace"], name, options)
     try:
         async with asyncio.timeout(options.timeout):
-            began = asyncio.get_running_loop().time()
-            report = await probe.run(job, outputs, **asked)
-            took = asyncio.get_running_loop().time() - began
-            return report, clock_difference(report, probe.pod or {}, seconds=took)
+            yield probe
     except TimeoutError:
         raise OutputsNotVerified(await probe.delay()) from None
     except OutputsNotVerified:
@@ -102,27 +128,32 @@ class _Probe:
     """Life cycle of one probe pod.
 
     Attributes:
+        name: name of the pod.
         pod: last observed state of the pod; None before it was created.
     """
 
     def __init__(self, client: Client, namespace: str, name: str, options: ProbeOptions) -> None:
+        self.name = name
         self.pod: Manifest | None = None
         self._client = client
         self._namespace = namespace
-        self._name = name
         self._options = options
         self._quota_message = ""
 
     def __str__(self) -> str:
-        return f"the probe pod {self._namespace}/{self._name}"
+        return f"the probe pod {self._namespace}/{self.name}"
 
-    async def run(self, job: Manifest, outputs: ResolvedOutputs, **asked: Any) -> OutputReport:
-        """Create the pod, wait for its end, and return its report."""
+    async def inspect(self, job: Manifest, outputs: ResolvedOutputs, **asked: Any) -> OutputReport:
+        """Return the report about the outputs of a job that has ended."""
         on_its_node = await self._holds_one_node(outputs)
-        manifest = probe_pod(job, outputs, name=self._name, on_its_node=on_its_node, options=self._options, **asked)
+        manifest = probe_pod(job, outputs, name=self.name, on_its_node=on_its_node, options=self._options, **asked)
+        return await self.answer(manifest, read_report)
+
+    async def answer(self, manifest: Manifest, read: Callable[[str], T | None]) -> T:
+        """Create the pod, wait for its end, and return its answer; `read` parses its log."""
         await self._create(manifest)
         await self._wait()
-        return await self._read()
+        return await self._read(read)
 
     async def delay(self) -> str:
         """Return why the time limit was exceeded."""
@@ -131,7 +162,7 @@ class _Probe:
             return f"{late}: {self._quota_message}; free quota for a pod with {ASKS_FOR}, or raise it"
         if self.pod is None:
             return f"{late}: it was not created yet; see whether the API server is well"
-        events = await events_of(self._client, self._namespace, self._name)
+        events = await events_of(self._client, self._namespace, self.name)
         return f"{late}: it {obstacle(self.pod, events, title=self._options.title)}"
 
     async def delete(self) -> None:
@@ -146,7 +177,7 @@ class _Probe:
 
     @property
     def _path(self) -> str:
-        return paths.pods(self._namespace, self._name)
+        return paths.pods(self._namespace, self.name)
 
     async def _holds_one_node(self, outputs: ResolvedOutputs) -> bool:
         names = {output.claim for output in outputs.verified.values()}
@@ -166,7 +197,7 @@ class _Probe:
                 self._quota_message = str(error)
                 await asyncio.sleep(_PAUSE)
             else:
-                logger.info("%s inspects the outputs", self)
+                logger.info("%s looks at the claim", self)
                 return
 
     async def _wait(self) -> None:
@@ -183,16 +214,16 @@ class _Probe:
                 return pod
         raise OutputsNotVerified(f"{self} was deleted by somebody before it had answered")
 
-    async def _read(self) -> OutputReport:
+    async def _read(self, read: Callable[[str], T | None]) -> T:
         pod = self.pod or {}
         if pod["status"]["phase"] == "Succeeded":
             for _ in range(_LOG_READS):
-                if report := read_report(await self._log()):
+                if report := read(await self._log()):
                     return report
                 await asyncio.sleep(_PAUSE)
         raise OutputsNotVerified(f"{self} {obstacle(pod, title=self._options.title)}")
 
     async def _log(self) -> str:
-        path = paths.pod_log(self._namespace, self._name)
+        path = paths.pod_log(self._namespace, self.name)
         async with self._client.stream(path, silence=_AFTERWARDS) as chunks:
             return b"".join([chunk async for chunk in chunks]).decode("utf-8", "replace")

@@ -9,8 +9,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from ptjob_provider.core.identity import JobRef
-
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -43,15 +41,15 @@ def is_ready(pod: Mapping[str, Any]) -> bool:
 def metadata(
     job: Manifest, name: str, labels: Mapping[str, str], annotations: Mapping[str, str] | None = None
 ) -> Manifest:
-    """Return the metadata of an object that the job owns."""
-    ref = JobRef.of(job)
-    owner = {"apiVersion": job["apiVersion"], "kind": ref.kind, "name": ref.name, "uid": ref.uid}
+    """Return the metadata of an object that the job owns, if it exists."""
+    meta = job["metadata"]
+    owner = {"apiVersion": job["apiVersion"], "kind": job["kind"], "name": meta["name"], "uid": meta.get("uid")}
     return {
         "name": name,
-        "namespace": ref.namespace,
+        "namespace": meta["namespace"],
         "labels": dict(labels),
         **({"annotations": dict(annotations)} if annotations else {}),
-        "ownerReferences": [{**owner, "blockOwnerDeletion": False}],
+        "ownerReferences": [{**owner, "blockOwnerDeletion": False}] if owner["uid"] else [],
     }
 
 

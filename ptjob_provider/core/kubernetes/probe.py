@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 import json
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -23,16 +23,18 @@ from ptjob_provider.core.errors import InvalidSpec, JobNotFound, OutputsNotVerif
 from ptjob_provider.core.history import PodHistory, WaitKind, observe
 from ptjob_provider.core.history.pods import read_pod, wait_of
 from ptjob_provider.core.identity import PREFIX, label_value
-from ptjob_provider.core.in_pod import probe_outputs
+from ptjob_provider.core.in_pod import find_checkpoint, probe_outputs
 from ptjob_provider.core.inspector import FILES_IMAGE
 from ptjob_provider.core.kinds import pod_template
 from ptjob_provider.core.kinds.pod_template import NO_ISTIO
 from ptjob_provider.core.kubernetes.pods import HELPER, inherited, metadata, placement, python_of
 from ptjob_provider.core.outputs import contract
+from ptjob_provider.core.outputs.checkpoints import Checkpoint
 from ptjob_provider.core.wire import literal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from types import ModuleType
 
     from ptjob_provider.core.diagnosis.classify import Classification
     from ptjob_provider.core.errors import PTJobError
@@ -131,18 +133,58 @@ def probe_pod(
     Raises:
         OutputsNotVerified: an output is in no claim that rank 0 mounts, or rank 0 has no image.
     """
-    container = kinds.kind_of(job).CONTAINER
-    trainer, mounts = pod_template.find_container(rank0, container), _mounts_of(rank0, container, outputs)
+    mounts = _mounts_of(rank0, kinds.kind_of(job).CONTAINER, outputs)
     started = datetime.fromisoformat(job["metadata"]["creationTimestamp"]).timestamp()
     times = {"since": since.timestamp(), "started": started, "reads_clock": True, "doubt": doubt}
-    request = {**_paths(outputs, mounts), **times, "curves": curves}
+    environment = _environment(probe_outputs, {**_paths(outputs, mounts), **times, "curves": curves})
+    return _pod(job, rank0, mounts, environment, name=name, on_its_node=on_its_node, options=options)
+
+
+def checkpoint_pod(
+    job: Manifest, folder: ResolvedOutput, *, name: str, since: datetime, options: ProbeOptions
+) -> Manifest:
+    """Return the pod that looks for a checkpoint of a job that is not created yet; it has no owner.
+
+    Args:
+        job: the rendered job.
+        folder: the folder of the checkpoints.
+        name: name of the pod.
+        since: what was written earlier is an earlier training's; two minutes are allowed for the storage's clock.
+        options: image and time limit.
+
+    Raises:
+        OutputsNotVerified: the folder is in no claim that rank 0 mounts.
+    """
+    kind = kinds.kind_of(job)
+    rank0 = kind.rank0_template(job)
+    if not pod_template.find_container(rank0, kind.CONTAINER).get("image"):  # a runtime of Trainer has it
+        options = replace(options, image=options.image or options.files_image)
+    mount = _mount_of(folder, pod_template.claim_mounts(rank0, container=kind.CONTAINER))
+    place = {"path": folder.container_path, "root": mount.mount_path}
+    times = {"since": since.timestamp() - find_checkpoint.ALLOWANCE, "seconds": options.timeout}
+    mounts, environment = {"checkpoints": replace(mount, read_only=True)}, _environment(find_checkpoint, place | times)
+    return _pod(job, rank0, mounts, environment, name=name, on_its_node=False, options=options)
+
+
+def _pod(
+    job: Manifest,
+    rank0: Mapping[str, Any],
+    mounts: Mapping[str, Mount],
+    environment: Sequence[Manifest],
+    *,
+    name: str,
+    on_its_node: bool,
+    options: ProbeOptions,
+) -> Manifest:
+    """Return a pod that runs a program with rank 0's permissions; the job owns it if it exists."""
+    trainer = pod_template.find_container(rank0, kinds.kind_of(job).CONTAINER)
     for_pod, for_container = inherited(rank0, trainer)
     pod = {
         **HELPER,
         "restartPolicy": "Never",
         **for_pod,
         **placement(rank0, trainer, on_its_node=on_its_node),
-        **_mounted({**_program(trainer, options), **for_container, "env": _environment(request)}, mounts),
+        **_mounted({**_program(trainer, options), **for_container, "env": environment}, mounts),
         "activeDeadlineSeconds": math.ceil(options.timeout),
     }
     labels = {PROBE_LABEL: label_value(job["metadata"]["name"]), **NO_ISTIO}
@@ -169,8 +211,8 @@ def _program(trainer: Mapping[str, Any], options: ProbeOptions) -> Manifest:
     }
 
 
-def _environment(request: Mapping[str, Any]) -> list[Manifest]:
-    texts = {"PTJOB_PROBE": inspect.getsource(probe_outputs), "PTJOB_REQUEST": json.dumps(request)}
+def _environment(program: ModuleType, request: Mapping[str, Any]) -> list[Manifest]:
+    texts = {"PTJOB_PROBE": inspect.getsource(program), "PTJOB_REQUEST": json.dumps(request)}
     return [{"name": name, "value": literal(text)} for name, text in texts.items()]
 
 
@@ -237,10 +279,19 @@ def never_starts(pod: Manifest) -> bool:
     return wait is not None and (wait.kind is WaitKind.BROKEN or is_image_gone(wait.reason, wait.message))
 
 
+def answer_in(log: str) -> str:
+    """Return the program's answer in the pod's log; "" if it is missing."""
+    return next((line for line in reversed(log.split("\n")) if line.startswith(MARKER)), "").removeprefix(MARKER)
+
+
 def read_report(log: str) -> OutputReport | None:
     """Return the report in the pod's log; None if it is missing or incomplete."""
-    line = next((line for line in reversed(log.split("\n")) if line.startswith(MARKER)), "")
-    return contract.read_report(line.removeprefix(MARKER), contract.ResolvedOutputs())
+    return contract.read_report(answer_in(log), contract.ResolvedOutputs())
+
+
+def read_checkpoint(log: str) -> Checkpoint | None:
+    """Return the found checkpoint in the pod's log; None if the answer is missing."""
+    return Checkpoint.read(answer_in(log))
 
 
 def clock_difference(report: OutputReport, pod: Manifest, *, seconds: float) -> str:

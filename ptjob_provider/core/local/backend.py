@@ -35,7 +35,7 @@ from ptjob_provider.core.errors import (
     UnsupportedByBackend,
 )
 from ptjob_provider.core.identity import JobRef, Manifest
-from ptjob_provider.core.in_pod import probe_outputs, unpack_code
+from ptjob_provider.core.in_pod import find_checkpoint, probe_outputs, unpack_code
 from ptjob_provider.core.kinds.pytorchjob import API_VERSION, KIND, validate
 from ptjob_provider.core.local.admission import NO_SUSPEND, admit
 from ptjob_provider.core.local.launch import claim_directory, inside
@@ -51,6 +51,7 @@ from ptjob_provider.core.local.store import (
     write_json,
 )
 from ptjob_provider.core.manifest import KINDS
+from ptjob_provider.core.outputs.checkpoints import Checkpoint
 from ptjob_provider.core.outputs.contract import OutputReport, ResolvedOutputs
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from ptjob_provider.core.history.peak_usage import PeakUsage
     from ptjob_provider.core.local.config import LocalConfig, Setup
     from ptjob_provider.core.logs import LogCursor, LogLine
+    from ptjob_provider.core.outputs.contract import ResolvedOutput
 
 logger = logging.getLogger(__name__)
 
@@ -67,6 +69,7 @@ _POLL_INTERVAL = 0.2
 """Seconds between polls."""
 
 _START_TIMEOUT = 30.0
+_LOOK_TIMEOUT = 300.0
 
 
 def admitted(manifest: Mapping[str, Any]) -> Manifest:
@@ -239,6 +242,11 @@ class LocalBackend:
         """Inspect the outputs in their claims' directories; see `Backend.inspect_outputs`."""
         return await asyncio.to_thread(self._inspect, ref, outputs, since, curves=curves)
 
+    async def find_checkpoint(self, job: Manifest, folder: ResolvedOutput, *, since: datetime) -> Checkpoint:
+        """Look for a checkpoint in the claim's directory; see `Backend.find_checkpoint`."""
+        claims = self._config.claims_of(job["metadata"]["namespace"])
+        return await asyncio.to_thread(_find_checkpoint, claims, folder, since)
+
     async def usage(self, ref: JobRef) -> Mapping[str, PeakUsage]:  # noqa: ARG002 - the port's
         """Return nothing: this machine's own `top` shows what its processes use. See `Backend.usage`."""
         return {}
@@ -294,6 +302,17 @@ class LocalBackend:
             return OutputReport.from_dict(probe_outputs.inspect(request))
         except (OSError, InvalidSpec) as error:
             raise OutputsNotVerified(f"{ref}: the outputs could not be looked at on this machine: {error}") from error
+
+
+def _find_checkpoint(claims: Path, folder: ResolvedOutput, since: datetime) -> Checkpoint:
+    try:
+        root = claim_directory(claims, folder.claim)
+        make_private(root)  # as on its first use
+        path = inside(root, folder.path, field=folder.uri)
+        request = {"path": str(path), "root": str(root), "since": since.timestamp(), "seconds": _LOOK_TIMEOUT}
+        return Checkpoint.from_dict(find_checkpoint.find(request))
+    except (OSError, ValueError) as error:
+        raise OutputsNotVerified(f"{folder.uri} could not be looked at on this machine: {error}") from error
 
 
 def _places(claims: Path, outputs: ResolvedOutputs) -> dict[str, Any]:

@@ -87,6 +87,7 @@ class Session:
             store=self.store,
             api_error_timeout=self.api_error_timeout,
             on_known=self.on_known,
+            tell=self.tell,
             **self.how_to_submit,
         )
         if job.tensorboard is None:

@@ -70,6 +70,7 @@ from ptjob_provider.core.run import attempts
 from ptjob_provider.core.run.api_errors import TIMEOUT, ApiErrors
 from ptjob_provider.core.run.attempts import AttemptRecord, Ownership
 from ptjob_provider.core.run.cleanup import stop_and_wait
+from ptjob_provider.core.run.resume import resume_variables
 from ptjob_provider.core.spec.code import PackedCode
 from ptjob_provider.core.status import parse_instant
 from ptjob_provider.core.tensorboard import url_of
@@ -212,13 +213,15 @@ async def ensure_submitted(
     api_error_timeout: float = TIMEOUT,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     on_known: Callable[[Submission], Awaitable[None]] | None = None,
+    tell: Callable[[str], None] = logger.warning,
     **options: Unpack[SubmitOptions],
 ) -> Submission:
     """Create the job or adopt the existing one, as in the module's table; safe to repeat after any failure.
 
     The record is saved before the create request, so that after a kill a later process knows which job may exist. A
     refused create request is final. Other refused requests about a job that may exist are repeated for
-    `api_error_timeout` seconds. `on_known` is called as soon as the job is known to exist.
+    `api_error_timeout` seconds. `on_known` is called as soon as the job is known to exist. `tell` takes a sentence
+    about the checkpoint from which an attempt after the first goes on, see `resume`.
 
     Raises:
         InvalidSpec, UnsupportedByBackend: nothing was started.
@@ -234,6 +237,7 @@ async def ensure_submitted(
         api_error_timeout=api_error_timeout,
         sleep=sleep,
         on_known=on_known,
+        tell=tell,
         record=store.load(),
         **options,
     )
@@ -251,6 +255,7 @@ class _Submitter:
         kind: the kind of the job to create.
         not_made: the kinds tried so far, and why the job could not be created as each.
         intent: random id written on the objects that this call creates, to recognize them.
+        variables: variables of an attempt after the first, see `resume`; None before the look at its checkpoints.
         rendered: the rendered specification, by kind and attempt.
         secret_name: the name of the Secret that the adopted job refers to.
         earlier: summaries of the attempts before the one that is created or adopted.
@@ -263,6 +268,7 @@ class _Submitter:
     api_error_timeout: float
     sleep: Callable[[float], Awaitable[None]]
     on_known: Callable[[Submission], Awaitable[None]] | None
+    tell: Callable[[str], None]
     record: AttemptRecord | None
     clear_number: int = 0
     tries_before_clear: int = 0
@@ -273,6 +279,7 @@ class _Submitter:
     kind: str = kinds.DEFAULT.KIND
     not_made: dict[str, str] = field(default_factory=dict)
     intent: str = field(default_factory=lambda: uuid4().hex)
+    variables: Mapping[str, str] | None = None
     rendered: dict[tuple[str, int], kinds.Rendered] = field(default_factory=dict)
     secret_name: str = ""
     earlier: Sequence[Mapping[str, Any]] = ()
@@ -352,6 +359,10 @@ class _Submitter:
         return await self._start(record.attempt + 1)
 
     async def _start(self, attempt: int) -> Submission:
+        if self.first_started_at and self.variables is None:
+            since, patience = datetime.fromisoformat(self.first_started_at), self.api_error_timeout
+            one = self._render(1)
+            self.variables = await resume_variables(self.backend, one, since=since, patience=patience, tell=self.tell)
         rendered = self._render(attempt)
         meta = rendered.manifest["metadata"]
         first = {FIRST_ANNOTATION: self.first_started_at} if self.first_started_at else {}
@@ -498,6 +509,7 @@ class _Submitter:
                 attempt=attempt,
                 exact_name=self.exact_name,
                 installation=self.installation,
+                variables=self.variables,
             )
             if rendered.secret is not None:
                 name = code.secret_name(rendered.manifest["metadata"]["name"], self.intent)

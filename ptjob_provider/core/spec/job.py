@@ -567,7 +567,8 @@ class TrainingJob:
 
     checkpoints: str | None = setting(parsers.text)
     """Folder of the checkpoints from which the next attempt resumes, in the same two forms as `model`;
-    PTJOB_CHECKPOINT_DIR has the path. Never checked. None: none."""
+    PTJOB_CHECKPOINT_DIR has the path and, from the second attempt on, PTJOB_RESUME_FROM that of the newest complete
+    checkpoint. Not needed for success. None: none."""
 
     tensorboard: TensorBoard | None = setting(TensorBoard.parse)
     """Run a TensorBoard beside the job on a cluster, as long as the job's object exists: true, or a map of

@@ -1,0 +1,98 @@
+"""Tests of the checkpoint from which a second attempt goes on, on each back-end."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from fakes import ListSink, MemoryStore
+from ptjob_provider.core.errors import OutputsNotVerified
+from ptjob_provider.core.outputs.contract import ResolvedOutput
+from ptjob_provider.core.run.follow import follow
+from ptjob_provider.core.run.submit import conclude_attempt, ensure_submitted
+from ptjob_provider.core.spec import TrainingJob
+from recorded import OWNER
+from worlds import STATE, World, has_ended
+
+if TYPE_CHECKING:
+    from ptjob_provider.core.outputs.checkpoints import Checkpoint
+
+FOLDER = ResolvedOutput(uri="pvc://state/ckpt", claim="state", path="ckpt", container_path="/state/ckpt")
+WRITES = """
+import os, pathlib, zipfile
+print("from", os.environ.get("PTJOB_RESUME_FROM"))
+folder = pathlib.Path(os.environ["PTJOB_CHECKPOINT_DIR"])
+folder.mkdir(exist_ok=True)
+with zipfile.ZipFile(folder / "step-2.pt", "w") as file:
+    file.writestr("archive/data.pkl", b".")
+(folder / "step-3.pt").write_bytes((folder / "step-2.pt").read_bytes()[:20])
+"""
+
+
+async def found(world: World, folder: ResolvedOutput = FOLDER, *, program: str = WRITES, ahead: int = 0) -> Checkpoint:
+    """Return what is found below the folder after a job has run; `ahead`: seconds after its start."""
+    container = {**STATE["container"], "env": [{"name": "PTJOB_CHECKPOINT_DIR", "value": "/state/ckpt"}]}
+    manifest = world.job("writes", program, container=container, pod=STATE["pod"])
+    since = datetime.now(UTC) + timedelta(seconds=ahead)
+    await world.observe(await world.submit(manifest), has_ended)
+    return await world.backend.find_checkpoint(manifest, folder, since=since.replace(microsecond=0))
+
+
+async def test_the_newest_complete_checkpoint_is_found_on_the_claim(world: World) -> None:
+    """The newer one is half-written."""
+    checkpoint = await found(world)
+
+    assert (checkpoint.path, checkpoint.step) == ("step-2.pt", 2)
+    [[skipped, why]] = checkpoint.skipped
+    assert skipped == "step-3.pt"
+    assert "is cut" in why
+
+
+async def test_what_was_there_before_the_first_attempt_is_not_found(world: World) -> None:
+    """By the clock of the storage, for which a cluster allows two minutes."""
+    checkpoint = await found(world, ahead=1000)
+
+    assert (checkpoint.path, checkpoint.older) == (None, 2)
+
+
+async def test_a_folder_that_no_attempt_has_made_has_no_checkpoint(world: World) -> None:
+    assert (await found(world, program="print('failed early')")).path is None
+
+
+async def test_a_folder_that_cannot_be_looked_at_is_no_empty_folder(world: World) -> None:
+    """It leads out of its claim."""
+    leads_out = "import os; os.symlink('/', '/state/ckpt')"
+
+    with pytest.raises(OutputsNotVerified):
+        await found(world, program=leads_out)
+    with pytest.raises(OutputsNotVerified):
+        await world.backend.find_checkpoint(
+            world.job("writes", "pass"), replace(FOLDER, claim="..", path="x"), since=datetime.now(UTC)
+        )
+
+
+async def test_the_second_attempt_of_a_task_gets_the_path_in_its_container(world: World) -> None:
+    described: dict[str, Any] = {
+        "command": ["python", "-c", WRITES],
+        "volumes": ["state:/state"],
+        "checkpoints": "/state/ckpt",
+        "workers": 1,
+    }
+    job = TrainingJob.parse(name="resumes", namespace=world.namespace, image=world.image, **described)
+    world.prepare(world.job("claims", "pass", **STATE))
+    store, sinks = MemoryStore(), [ListSink(), ListSink()]
+    for sink in sinks:
+        async with asyncio.timeout(world.patience):
+            submission = await ensure_submitted(world.backend, job, owner=OWNER, store=store, tell=sink.notice)
+            world.refs.append(submission.ref)
+            await follow(world.backend, submission, sink=sink)
+        conclude_attempt(store)
+
+    first, second = (sink.lines[0] for sink in sinks)
+    assert first == "from None"
+    assert second.endswith("/ckpt/step-2.pt")
+    assert any("PTJOB_RESUME_FROM=/state/ckpt/step-2.pt, step 2 (" in notice for notice in sinks[1].notices)
