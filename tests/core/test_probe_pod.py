@@ -13,12 +13,15 @@ from ptjob_provider.core.errors import InvalidSpec, OutputsNotVerified
 from ptjob_provider.core.kubernetes.probe import (
     MARKER,
     ProbeOptions,
+    checkpoint_pod,
     is_held_by_one_node,
     pod_name,
     probe_pod,
     rank0_of,
+    read_checkpoint,
     read_report,
 )
+from ptjob_provider.core.outputs.checkpoints import Checkpoint
 from ptjob_provider.core.outputs.contract import ResolvedOutput, ResolvedOutputs
 from recorded import recorded
 from rows import each_row
@@ -399,3 +402,49 @@ def test_the_report_is_found_among_other_lines() -> None:
 
     assert report is not None
     assert report.model is None
+
+
+FOLDER = output("runs", "a/ckpt", "/data/a/ckpt")
+
+
+def looking(*, container: Mapping[str, Any] | None = None, **options: Any) -> dict[str, Any]:
+    """Return the pod that looks for a checkpoint of a job that does not exist yet."""
+    rendered = job(container=container)
+    del rendered["metadata"]["uid"]
+    return checkpoint_pod(rendered, FOLDER, name="digits-outputs-1", since=SINCE, options=ProbeOptions(**options))
+
+
+def test_the_pod_that_looks_for_a_checkpoint_only_reads() -> None:
+    """It has no owner, because the job does not exist yet, and ends by itself."""
+    pod = looking(timeout=40)
+
+    assert container(pod)["volumeMounts"] == [{"name": "runs", "mountPath": "/data", "readOnly": True}]
+    assert pod["metadata"]["ownerReferences"] == []
+    assert pod["spec"]["activeDeadlineSeconds"] == 40
+    assert json.loads(environment(pod)["PTJOB_REQUEST"]) == {
+        "path": "/data/a/ckpt",
+        "root": "/data",
+        "since": SINCE.timestamp() - 120,
+        "seconds": 40,
+    }
+    assert all(len(text.encode()) < LONGEST_VARIABLE for text in environment(pod).values())
+
+
+@each_row(
+    ("image", "options", "used"),
+    [("digits:1", {}, "digits:1"), ("digits:1", {"image": "py:3"}, "py:3"), (None, {}, "python:3.13-alpine")],
+)
+def test_the_pod_that_looks_for_a_checkpoint_has_an_image_in_any_case(
+    image: str | None, options: dict[str, Any], used: str
+) -> None:
+    """A TrainJob's may be in its runtime only."""
+    pod = looking(container={"image": image}, **options)
+
+    assert container(pod)["image"] == used
+
+
+def test_the_answer_about_a_checkpoint_is_the_last_line_of_its_form() -> None:
+    log = f'warning\n{MARKER}{{"path": "old.pt"}}\n{MARKER}{{"path": "a.pt"}}\nbye\n'
+
+    assert read_checkpoint(log) == Checkpoint(path="a.pt")
+    assert read_checkpoint("warning\n") is None
