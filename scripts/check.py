@@ -162,6 +162,7 @@ PURE = (
     "core/outputs/contract",
     "core/outputs/location",
     "core/outputs/result",
+    "core/outputs/resumed",
     "core/training_progress",
     "core/run/attempts",
     "core/run/outcome",

@@ -1,0 +1,73 @@
+"""Say where an attempt went on, by the steps in its log, those of the attempts before, and its checkpoint's. Pure.
+
+Wrong is worse than nothing: the steps of a log may be counted in each epoch, or written only now and then.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+HOW_TO = "docs/how-to/survive-preemption.md"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Steps:
+    """Steps of one attempt as its log has them; None where it has none.
+
+    Attributes:
+        attempt: number of the attempt.
+        first: the first step.
+        last: the last step.
+        total: the number that the steps count to.
+        rate: steps per second.
+    """
+
+    attempt: int
+    first: int | None = None
+    last: int | None = None
+    total: int | None = None
+    rate: float | None = None
+
+
+def sentence(now: Steps, before: Sequence[Steps], *, step: int | None) -> str:
+    """Return where the attempt went on, and what it repeats; "" where that is not known for sure.
+
+    Args:
+        now: the attempt, so far.
+        before: the attempts since the task's last clear, oldest first; the first of them began at step 0.
+        step: step of the checkpoint that the attempt was given; None if it is unknown, or if there was none.
+    """
+    if step is None or not before or now.first is None or before[0].first is None:
+        return ""
+    last = before[-1].last
+    if last is None or last < step:  # counted in each epoch, or not up to the checkpoint
+        return ""
+    interval = max(before[0].first, 1)  # a program that writes every tenth step begins with 10
+    if step <= interval:
+        return ""
+    if now.first <= interval:
+        there = f"although a checkpoint of step {step:,} was there"
+        return f"attempt {now.attempt} began at step 0 {there}: the program does not resume (how to: {HOW_TO})"
+    if not step <= now.first <= step + interval:
+        return ""
+    of = f" of {now.total:,}" if now.total else ""
+    return f"attempt {now.attempt} resumed at step {step:,}{of}; {_repeated(last - step, before[-1].rate)}"
+
+
+def _repeated(steps: int, rate: float | None) -> str:
+    if steps == 0:
+        return "no step repeated"
+    took = f" ({_duration(steps / rate)})" if rate else ""
+    return f"{steps:,} step{'s' if steps > 1 else ''}{took} repeated"
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    parts = [(hours, "h"), (minutes, "min"), (rest, "s")]
+    shown = [f"{count} {unit}" for count, unit in parts if count]
+    return " ".join(shown[:2]) or "less than a second"

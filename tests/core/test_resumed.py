@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ptjob_provider.core.outputs.resumed import HOW_TO, Steps, sentence
+from rows import each_row
+
+FIRST = Steps(attempt=1, first=1, last=837, total=1000, rate=37 / 130)
+SPARSE = Steps(attempt=1, first=10, last=830, total=1000)
+"""A program that writes every tenth step."""
+
+
+def said(first: int | None, *before: Steps, step: int | None = 800, **steps: Any) -> str:
+    return sentence(Steps(attempt=len(before) + 1, first=first, total=1000, **steps), before, step=step)
+
+
+@each_row(
+    ("text", "expected"),
+    [
+        (said(801, FIRST), "attempt 2 resumed at step 800 of 1,000; 37 steps (2 min 10 s) repeated"),
+        (said(800, FIRST, step=800), "attempt 2 resumed at step 800 of 1,000; 37 steps (2 min 10 s) repeated"),
+        (said(810, SPARSE), "attempt 2 resumed at step 800 of 1,000; 30 steps repeated"),
+        (said(831, FIRST, step=836), ""),
+        (said(838, FIRST, step=837), "attempt 2 resumed at step 837 of 1,000; no step repeated"),
+        (said(837, FIRST, step=836), "attempt 2 resumed at step 836 of 1,000; 1 step (4 s) repeated"),
+        (
+            said(801, FIRST, Steps(attempt=2, first=700, last=900, rate=0.02)),
+            "attempt 3 resumed at step 800 of 1,000; 100 steps (1 h 23 min) repeated",
+        ),
+    ],
+)
+def test_an_attempt_that_goes_on_says_where_and_what_it_repeats(text: str, expected: str) -> None:
+    assert text == expected
+
+
+@each_row(("first", "before"), [(0, FIRST), (1, FIRST), (10, SPARSE)])
+def test_an_attempt_that_begins_anew_beside_a_checkpoint_is_told_how_to_resume(first: int, before: Steps) -> None:
+    text = said(first, before)
+
+    assert text.startswith("attempt 2 began at step 0 although a checkpoint of step 800 was there")
+    assert HOW_TO in text
+
+
+@each_row(
+    "text",
+    [
+        said(None, FIRST),  # it has written no step yet
+        said(801),  # the first attempt
+        said(801, FIRST, step=None),  # without a checkpoint, or one whose name has no step
+        said(801, Steps(attempt=1)),  # the attempt before wrote no step
+        said(1, Steps(attempt=1, first=1, last=100, total=100)),  # steps of each epoch
+        said(400, FIRST),  # from something else
+        said(850, FIRST),  # the same
+        said(5, FIRST, step=1),  # the same, near the beginning
+    ],
+)
+def test_what_is_not_known_for_sure_is_not_said(text: str) -> None:
+    assert text == ""
+
+
+@given(
+    step=st.integers(1, 10_000),
+    interval=st.integers(1, 500),
+    past=st.integers(0, 2_000),
+    resumes=st.booleans(),
+)
+def test_a_sentence_agrees_with_the_programs_own_steps(step: int, interval: int, past: int, resumes: bool) -> None:  # noqa: FBT001
+    """A program that writes every n-th step, is killed after a checkpoint, and then resumes or does not."""
+    began, killed = (step if resumes else 0), step + past
+
+    def written(after: int, until: int) -> tuple[int, int]:
+        first = (after // interval + 1) * interval
+        return first, max(first, until // interval * interval)
+
+    first, last = written(0, killed)
+    text = sentence(
+        Steps(attempt=2, first=written(began, began + interval)[0]),
+        [Steps(attempt=1, first=first, last=last)],
+        step=step,
+    )
+
+    assert not ("resumed" in text and not resumes)
+    assert not ("began at step 0" in text and resumes)
