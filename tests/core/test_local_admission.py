@@ -183,7 +183,7 @@ def test_the_supervisor_is_given_what_the_job_refers_to(tmp_path: Path) -> None:
     setup, (event,) = admit(job({"env": env}), config)
 
     assert setup.claims == str(tmp_path / "claims/ns")
-    assert setup.stores.secrets == {"s": {"k": "v"}}
+    assert setup.stores["secrets"] == {"s": {"k": "v"}}
     assert (setup.python, setup.environment) == ("/py", {"A": "b"})
     assert (event["kind"], event["reason"], event["type"]) == ("Event", "NotApplied", "Normal")
     assert event["involvedObject"] == {"apiVersion": "a", "kind": "k", "namespace": "ns", "name": "j", "uid": UID}

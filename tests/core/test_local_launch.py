@@ -13,15 +13,15 @@ from ptjob_provider.core.local.launch import (
     Launch,
     PathMap,
     PodPlan,
-    Stores,
     expand,
     launch,
     pod_uid,
     resolve,
+    values_of,
 )
 from rows import each_row
 
-STORES = Stores(secrets={"s": {"k": "hidden", "bad name": "x"}}, config_maps={"m": {"mode": "fast", "9": "n"}})
+STORES = {"secrets": {"s": {"k": "hidden", "bad name": "x"}}, "config_maps": {"m": {"mode": "fast", "9": "n"}}}
 
 
 @each_row(
@@ -111,9 +111,9 @@ def test_a_file_of_a_key_that_is_absent_is_refused() -> None:
     items = [{"key": "gone", "path": "p"}]
 
     with pytest.raises(InvalidSpec, match="'s/gone'"):
-        STORES.values({"secret": {"secretName": "s", "items": items}}, "volumes[0]")
+        values_of({"secret": {"secretName": "s", "items": items}}, STORES, "volumes[0]")
 
-    assert STORES.values({"secret": {"secretName": "s", "items": items, "optional": True}}, "v")
+    assert values_of({"secret": {"secretName": "s", "items": items, "optional": True}}, STORES, "v")
 
 
 IMAGE = ImageFacts(
@@ -151,7 +151,7 @@ def planned(
         environment={"PATH": "/bin", "HOME": "/home/me"},
         python=python,
         images={"known": IMAGE},
-        stores=Stores(secrets={}, config_maps={}),
+        stores={"secrets": {}, "config_maps": {}},
     )
     (replica,) = PYTORCHJOB.replicas(job)
     pod = PodPlan(job=job, replica=replica, port=1, setup=setup, directory=Path("/pod"), devices=devices)

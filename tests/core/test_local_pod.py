@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ptjob_provider.core.kinds import PYTORCHJOB
 from ptjob_provider.core.local import pod
 from ptjob_provider.core.local.config import Setup
-from ptjob_provider.core.local.launch import PodPlan, Stores
+from ptjob_provider.core.local.launch import PodPlan
 from ptjob_provider.core.local.store import JobFiles
 from ptjob_provider.core.local.supervisor import LONGEST_GRACE
 from rows import each_row
@@ -69,7 +69,7 @@ def pod_of(*, init: list[StandInContainer], main: list[StandInContainer], grace:
         environment={},
         python="/py",
         images={},
-        stores=Stores(secrets={}, config_maps={}),
+        stores={"secrets": {}, "config_maps": {}},
     )
     (replica,) = PYTORCHJOB.replicas(job)
     made = pod.LocalPod(

@@ -20,7 +20,7 @@ from ptjob_provider.core.kinds.pytorchjob import ROLES_PATH
 from ptjob_provider.core.local import devices, launch
 from ptjob_provider.core.local.config import NO_IMAGE, Setup
 from ptjob_provider.core.local.image import ImageFacts, command_line, read_image
-from ptjob_provider.core.local.launch import PodPlan, Stores
+from ptjob_provider.core.local.launch import PodPlan
 from ptjob_provider.core.local.status import instant
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def admit(job: Manifest, config: LocalConfig) -> tuple[Setup, list[Manifest]]:
         environment=config.environment,
         python=config.interpreter,
         images=images,
-        stores=Stores(secrets=config.secrets, config_maps=config.config_maps),
+        stores={"secrets": config.secrets, "config_maps": config.config_maps},
     )
     _check_launches(job, setup, config)
     return setup, [_event(job, number, text) for number, text in enumerate([*notices, *image_notices])]
@@ -173,13 +173,11 @@ def _check_launches(job: Manifest, setup: Setup, config: LocalConfig) -> None:
         path = f"{ROLES_PATH}.{replica.role.capitalize()}.template.spec"
         for number, volume in enumerate(replica.template["spec"].get("volumes") or ()):
             if launch.reference(volume)[0]:
-                setup.stores.values(volume, f"{path}.volumes[{number}]")
+                launch.values_of(volume, setup.stores, f"{path}.volumes[{number}]")
         for where, container in _containers_of(path, replica.template["spec"]):
             image = container["image"]
             if not command_line(container, setup.image(image)):
-                why = (
-                    f"{config.title('local_images')} has no entry for the image {image!r}, so its entrypoint is unknown"
-                )
+                why = f"{config.title('local_images')} has no entry for {image!r}, so its entrypoint is unknown"
                 raise UnsupportedByBackend.of(f"{where}.command", f"{why}; give a command or add the image there")
             launch.launch(plan, container, is_init="initContainers" in where, field=where)
 

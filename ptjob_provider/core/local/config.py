@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from ptjob_provider.core.errors import InvalidSpec, in_ptjob
 from ptjob_provider.core.local.image import ImageFacts
-from ptjob_provider.core.local.launch import Stores
 from ptjob_provider.core.spec.pods import NO_SHARED_MEMORY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
+
+    from ptjob_provider.core.local.launch import Stores
 
 
 NO_IMAGE = "none"
@@ -120,4 +121,4 @@ class Setup:
     def from_dict(cls, fields: Mapping[str, Any]) -> Self:
         """Return the setup with the fields of `dataclasses.asdict`."""
         images = {name: ImageFacts(**facts) for name, facts in fields["images"].items()}
-        return cls(**{**fields, "images": images, "stores": Stores(**fields["stores"])})
+        return cls(**{**fields, "images": images})

@@ -22,9 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-_HEREDOC = re.compile(
-    rb"^(\s*(?:RUN|COPY|ADD)\s[^\n]*<<-?[\"']?(\w+)[^\n]*\n).*?^\s*\2\s*$", re.IGNORECASE | re.MULTILINE | re.DOTALL
-)
+_HEREDOC = re.compile(rb"(?ims)^(\s*(?:RUN|COPY|ADD)\s[^\n]*<<-?[\"']?(\w+)[^\n]*\n).*?^\s*\2\s*$")
 """Instruction with a heredoc; only the first group, the instruction's first line, is kept."""
 
 _SYSTEM = re.compile(

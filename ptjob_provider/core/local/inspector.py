@@ -18,7 +18,6 @@ from ptjob_provider.core.errors import InvalidSpec, JobAlreadyExists, NotThere, 
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.in_pod import claim_files
 from ptjob_provider.core.inspector import Check, NodeUse, ReplicaUse, Usage, check_located
-from ptjob_provider.core.kinds.pod_template import count_gpus
 from ptjob_provider.core.kinds.pytorchjob import CONTAINER
 from ptjob_provider.core.local.launch import LOOPBACK, claim_directory, inside
 from ptjob_provider.core.local.logs import LocalLog
@@ -28,11 +27,12 @@ from ptjob_provider.core.spec.pods import memory_quantity
 from ptjob_provider.core.status import JobPhase
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+    from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
     from pathlib import Path
 
     from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.inspector import FileOptions, TensorBoardView
+    from ptjob_provider.core.kinds.kind import Replica
     from ptjob_provider.core.local.config import LocalConfig
     from ptjob_provider.core.logs import LogLine
 
@@ -91,8 +91,9 @@ class LocalInspector:
         """Return the job's replicas without measurements; see `Inspector.usage`."""
         ref = JobRef.of(job)
         state = self._store.files(ref.namespace, ref.name).read_state()
-        pods = {pod["metadata"]["name"]: pod for pod in state.get("pods", ())}
-        return Usage(replicas=[_use(each.name, pods) for each in kinds.replicas(job)], unknown=_NOT_MEASURED)
+        phases = {pod["metadata"]["name"]: pod["status"]["phase"] for pod in state.get("pods", ())}
+        replicas = [_use(each, phases.get(each.name, "")) for each in kinds.replicas(job)]
+        return Usage(replicas=replicas, unknown=_NOT_MEASURED)
 
     async def claims(self, namespace: str) -> Sequence[Manifest]:
         """Return a claim for each directory that replaces one; see `Inspector.claims`."""
@@ -177,11 +178,10 @@ class LocalFiles:
             raise InvalidSpec(f"{place}: {error.strerror}: {error.filename}") from error
 
 
-def _use(name: str, pods: Mapping[str, Manifest]) -> ReplicaUse:
-    phase = str(pods[name]["status"]["phase"]) if name in pods else ""
+def _use(replica: Replica, phase: str) -> ReplicaUse:
     if phase != "Running":
-        return ReplicaUse(replica=name, phase=phase)
-    return ReplicaUse(replica=name, node=socket.gethostname(), phase=phase, gpus=count_gpus(pods[name]))
+        return ReplicaUse(replica=replica.name, phase=phase)
+    return ReplicaUse(replica=replica.name, node=socket.gethostname(), phase=phase, gpus=replica.gpus)
 
 
 def _claim(namespace: str, path: Path) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import re
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -28,7 +29,7 @@ from ptjob_provider.core.outputs.contract import normal_path
 from ptjob_provider.core.spec.pods import dns_label
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.kinds.kind import Replica
@@ -48,31 +49,28 @@ _ABSENT = re.compile(r"metadata\.(labels|annotations)\['[^']+'\]")
 _REFERENCES = ("secretKeyRef", "secretRef", "secret", "configMapKeyRef", "configMapRef", "configMap")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Stores:
-    """Secrets and config maps of this machine: name → key → value."""
+Stores = Mapping[str, Mapping[str, Mapping[str, str]]]
+"""The `secrets` and `config_maps` of this machine: name → key → value."""
 
-    secrets: Mapping[str, Mapping[str, str]]
-    config_maps: Mapping[str, Mapping[str, str]]
 
-    def values(self, source: Mapping[str, Any], field: str) -> Mapping[str, str]:
-        """Return the values of the Secret or ConfigMap to which a variable, an `envFrom` entry or a volume refers.
+def values_of(source: Mapping[str, Any], stores: Stores, field: str) -> Mapping[str, str]:
+    """Return the values of the Secret or ConfigMap to which a variable, an `envFrom` entry or a volume refers.
 
-        An optional one that does not exist has no values.
+    An optional one that does not exist has no values.
 
-        Raises:
-            InvalidSpec: it does not exist, or lacks the key; the container could not start on a cluster either.
-        """
-        kind, name = reference(source)
-        store = self.secrets if kind.startswith("secret") else self.config_maps
-        ref, values = source[kind], store.get(name)
-        keys = [ref["key"]] if "key" in ref else [item["key"] for item in ref.get("items") or ()]
-        absent = [key for key in keys if key not in (values or {})]
-        if not ref.get("optional") and (values is None or absent):
-            known = ", ".join(sorted(store)) or "none"
-            rule = f"this machine does not have it; configured here (local_secrets, local_config_maps): {known}"
-            raise InvalidSpec.of(f"{field}.{kind}", "/".join([name, *absent[:1]]), rule)
-        return values or {}
+    Raises:
+        InvalidSpec: it does not exist, or lacks the key; the container could not start on a cluster either.
+    """
+    kind, name = reference(source)
+    store = stores["secrets" if kind.startswith("secret") else "config_maps"]
+    ref, values = source[kind], store.get(name)
+    keys = [ref["key"]] if "key" in ref else [item["key"] for item in ref.get("items") or ()]
+    absent = [key for key in keys if key not in (values or {})]
+    if not ref.get("optional") and (values is None or absent):
+        known = ", ".join(sorted(store)) or "none"
+        rule = f"this machine does not have it; configured here (local_secrets, local_config_maps): {known}"
+        raise InvalidSpec.of(f"{field}.{kind}", "/".join([name, *absent[:1]]), rule)
+    return values or {}
 
 
 def reference(source: Mapping[str, Any]) -> tuple[str, str]:
@@ -118,14 +116,14 @@ def resolve(
     """
     variables: dict[str, str] = {}
     for number, source in enumerate(container.get("envFrom") or ()):
-        values = stores.values(source, f"{field}.envFrom[{number}]")
+        values = values_of(source, stores, f"{field}.envFrom[{number}]")
         prefix = source.get("prefix") or ""
         variables |= {prefix + key: value for key, value in values.items() if _ENV_NAME.fullmatch(prefix + key)}
     for entry in container.get("env") or ():
         name, source = entry["name"], entry.get("valueFrom") or {}
         kind, _ = reference(source)
         if kind:
-            value = stores.values(source, f"{field}.env[{name}].valueFrom").get(source[kind]["key"])
+            value = values_of(source, stores, f"{field}.env[{name}].valueFrom").get(source[kind]["key"])
         elif source:
             value = _field(source, fields, f"{field}.env[{name}].valueFrom")
         else:
@@ -401,7 +399,7 @@ def prepare(spec: Mapping[str, Any], volumes: Mapping[str, Path], stores: Stores
         make_private(directory)
         for kind in ("configMap", "secret"):
             if kind in volume:
-                _write_files(directory, volume[kind], stores.values(volume, f"volumes[{volume['name']}]"))
+                _write_files(directory, volume[kind], values_of(volume, stores, f"volumes[{volume['name']}]"))
 
 
 def memory_of(job_uid: str) -> Path:

@@ -182,7 +182,6 @@ class LocalPod:
     def __init__(self, plan: PodPlan, *, log: Callable[[str, str], Path]) -> None:
         self.object = plan.pod
         self.name: str = self.object["metadata"]["name"]
-        self.uid: str = self.object["metadata"]["uid"]
         self._plan = plan
         self._log = log
         self._init: list[LocalContainer] = []

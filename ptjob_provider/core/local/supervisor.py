@@ -198,8 +198,7 @@ def main(path: str) -> int:
         supervisor.fail(f"what it had started was ended: {not_written(files.path, error)}")
     except Exception as error:
         logger.exception("the supervisor gave up")
-        why = f"the process that supervised the job gave up: {type(error).__name__}; its supervisor.log says more"
-        supervisor.fail(why)
+        supervisor.fail(f"the process that supervised it gave up: {type(error).__name__}; its supervisor.log says more")
     else:
         return 0
     return 1
