@@ -96,15 +96,18 @@ def train(
         exact_name: use `name` without the hash that distinguishes jobs.
         submit: only submit the job, and return a handle for it.
         **options: fields of `PyTorchJobOperator` for the job (`workers`, `image`, `model` …), its `on_finish_action`,
-            `keep_running_pods`, `start_timeout`, `queue_timeout`, `crash_loop_limit` and `progress`, and those of
-            `ptjob run`: `timeout`, `leave_stuck`, `delete_on_interrupt`, `no_progress`. Durations are seconds or
-            timedeltas. The default of `name` is the function's name.
+            `keep_running_pods`, `start_timeout`, `queue_timeout`, `crash_loop_limit`, `max_preemptions` and
+            `progress`, and those of `ptjob run`: `timeout`, `leave_stuck`, `delete_on_interrupt`, `no_progress`.
+            Durations are seconds or timedeltas. The default of `name` is the function's name.
 
     Raises:
         InvalidSpec: a value is invalid, or the function cannot run alone; the text names the variable.
         JobFailed, JobTimedOut, JobDeleted, OutputsNotVerified: the training failed; the text is the diagnosis.
     """
     ending = _ending(options)
+    if submit and ending.limits.max_preemptions:
+        rule = "leave it out with submit=True: the handle is of one attempt"
+        raise InvalidSpec.of("max_preemptions", ending.limits.max_preemptions, rule)
     target = _target(backend, context=cluster_context, kubeconfig=config_file)
     job = _job(function, args, kwargs or {}, modules=modules, given=options, is_local=target.backend == "local")
     following = Following(target=target, ending=ending, exact_name=exact_name)

@@ -166,6 +166,7 @@ PURE = (
     "core/training_progress",
     "core/run/attempts",
     "core/run/outcome",
+    "core/run/preemptions",
     "core/run/progress",
     "core/run/training_state",
     "core/spec",

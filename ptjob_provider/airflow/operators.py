@@ -31,6 +31,7 @@ from ptjob_provider.core.errors import PTJobError
 from ptjob_provider.core.identity import Owner, stem_of
 from ptjob_provider.core.spec import JOB_FIELDS, CodeSource, TrainingJob
 from ptjob_provider.core.spec.limits import LIMITS, given_limits
+from ptjob_provider.core.spec.parsers import is_unset
 from ptjob_provider.core.wire import is_model, to_wire
 
 if TYPE_CHECKING:
@@ -41,8 +42,9 @@ if TYPE_CHECKING:
     from ptjob_provider.airflow.connection import ResolvedConnection
     from ptjob_provider.airflow.outcome import FailureReport
     from ptjob_provider.airflow.task_session import JobExecution
-    from ptjob_provider.core.diagnosis import Retrying
+    from ptjob_provider.core.diagnosis import Limits, Retrying
     from ptjob_provider.core.run.orphans import LeaveRunning
+    from ptjob_provider.core.run.outcome import JobOutcome
     from ptjob_provider.core.run.submit import Submission
     from ptjob_provider.retraining.operators import DataLedger
 
@@ -89,14 +91,14 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
     `run_seconds`, `restarts`, `gpu_seconds`, `gpu_seconds_lost`, `usage` (each replica's peaks), `rank0` (its pod),
     `git_revision` (of `code`), `code_revision` {digest, commit, dirty} (of a folder), `model` {uri, claim, path,
     container_path, bytes, sha256}, `tfevents` {uri, claim, path, container_path, last_step, scalars},
-    `tensorboard_url`, `diagnosis`, `failed_replicas` [{replica, rank, exit_code, cause, message}]. Missing values are
-    null. The operator pushes the XComs `job_name`, `job_namespace`, `job_uid` and, if there is a TensorBoard,
-    `tensorboard_url` before it waits. Rank 0's log appears in the task's log while the job runs. A declared output that
-    is missing, empty or older than the job fails the task. Rank 0 decides whether the job succeeds; if other replicas
-    fail, the log has a warning.
+    `tensorboard_url`, `diagnosis`, `preemptions` [{node, cause, seconds_lost}], `failed_replicas` [{replica, rank,
+    exit_code, cause, message}]. Missing values are null. The operator pushes the XComs `job_name`, `job_namespace`,
+    `job_uid` and, if there is a TensorBoard, `tensorboard_url` before it waits. Rank 0's log appears in the task's log
+    while the job runs. A declared output that is missing, empty or older than the job fails the task. Rank 0 decides
+    whether the job succeeds; if other replicas fail, the log has a warning.
 
-    Further XComs are `model_uri`, `tfevents_uri`, `usage` and `metric_<tag>` after a success, and `diagnosis` and
-    `usage` after a failure; see `outcome` and docs/reference/airflow.md.
+    Further XComs are `model_uri`, `tfevents_uri`, `usage` and `metric_<tag>` after a success, `diagnosis` and `usage`
+    after a failure, and `preemptions` after both; see `outcome` and docs/reference/airflow.md.
 
     Every field of `core.spec.TrainingJob` is a parameter and a template field with the meaning documented there. Use
     typed fields, a `manifest` (map, YAML text, or the path of a .yaml file next to the DAG), or both. Objects of the
@@ -223,6 +225,9 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
         progress: regular expression (RE2) for lines of rank 0 that say how far the training is, with groups named
             `step`, `total`, `epoch`, `epochs` or as a metric. None: the forms of common frameworks, see
             docs/reference/progress.md.
+        max_preemptions: how often this task makes a new attempt after the platform has ended the job, without using one
+            of Airflow's `retries`: an eviction, a preemption, a drained or lost node. None: 3 with `checkpoints` or
+            `retries`, else 0.
         retry_on: failures to retry although they are among those few: causes (`core.diagnosis.Cause`) and types of the
             exceptions that end the program, as texts or classes. None: none.
         never_retry_on: failures not to retry, in the same form; wins over `retry_on`. None: none.
@@ -246,6 +251,7 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
     )
     ui_color = "#f3d9cf"
     code: Any
+    checkpoints: Any
 
     def __init__(
         self,
@@ -316,6 +322,7 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
         queue_timeout: float | None = None,
         crash_loop_limit: int | None = None,
         progress: str | None = None,
+        max_preemptions: int | None = None,
         retry_on: Sequence[str | type[BaseException]] | None = None,
         never_retry_on: Sequence[str | type[BaseException]] | None = None,
         ledger: DataLedger | None = None,
@@ -372,14 +379,49 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
 
     def execute(self, context: Any) -> dict[str, Any]:
         """Submit or adopt the job, and wait for it here or in the triggerer."""
-        from ptjob_provider.airflow.outcome import push_progress
-
         with self._reporting_failure(context) as report:
             connection = ConnectionArgs.of(self).resolve()
             execution = self._execution(context, connection)
             self._confirm_claim(execution, context)
             if (result := execution.result_of_earlier_try()) is not None:
                 return self._tell(execution, result, context)
+            return self._train(execution, connection, context, report)
+
+    def execute_complete(self, context: Any, event: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Take the trigger's event, add the log lines that the trigger has not confirmed, and finish.
+
+        If the platform has ended the job, this try may make the next attempt, and defer again.
+        """
+        from ptjob_provider.airflow.outcome import JobEvent
+
+        with self._reporting_failure(context) as report:
+            connection = ConnectionArgs.of(self).resolve()
+            execution = self._execution(context, connection)
+            with execution.deciding_on_error():
+                fired = JobEvent.from_dict(event)
+            report.attempt = fired.submission.attempt
+            execution.take(fired.submission)
+            with execution.deciding_on_error():
+                execution.add_rest_of_log(fired)
+                outcome = fired.required_outcome()
+            result = self._conclude(execution, fired.submission, outcome, context, report)
+            return self._train(execution, connection, context, report) if result is None else result
+
+    def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Any) -> Any:
+        """Resume after a deferral; where Airflow could not run the trigger, the job is left running."""
+        try:
+            return super().resume_execution(next_method, next_kwargs, context)
+        except TaskDeferralError:
+            with self._reporting_failure(context):
+                execution = self._execution(context, ConnectionArgs.of(self).resolve())
+                with execution.deciding_on_error():
+                    raise
+
+    def _train(
+        self, execution: JobExecution, connection: ResolvedConnection, context: Any, report: FailureReport
+    ) -> dict[str, Any]:
+        """Make one attempt after another until an outcome is to be reported, or defer."""
+        while True:
             with execution.deciding_on_error():
                 job = self._job(connection.namespace)
             submission = execution.submit(job, exact_name=self.exact_name)
@@ -392,36 +434,27 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
             if self.deferrable and execution.needs_waiting(submission):
                 self._defer(submission, execution.deadline, connection.args)
             outcome = execution.wait(submission)
-            report.result = outcome.result
-            push_progress(context["ti"], submission, outcome, self.log)
-            return self._tell(execution, execution.finish(submission, outcome), context)
+            if (result := self._conclude(execution, submission, outcome, context, report)) is not None:
+                return result
 
-    def execute_complete(self, context: Any, event: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Take the trigger's event, add the log lines that the trigger has not confirmed, and finish."""
-        from ptjob_provider.airflow.outcome import JobEvent, push_progress
+    def _conclude(
+        self,
+        execution: JobExecution,
+        submission: Submission,
+        outcome: JobOutcome,
+        context: Any,
+        report: FailureReport,
+    ) -> dict[str, Any] | None:
+        """Report how an attempt ended, and return the result; None if this try makes the next attempt."""
+        from ptjob_provider.airflow.outcome import push_progress
 
-        with self._reporting_failure(context) as report:
-            execution = self._execution(context, ConnectionArgs.of(self).resolve())
-            with execution.deciding_on_error():
-                fired = JobEvent.from_dict(event)
-            report.attempt = fired.submission.attempt
-            execution.take(fired.submission)
-            with execution.deciding_on_error():
-                execution.add_rest_of_log(fired)
-                outcome = fired.required_outcome()
-            report.result = outcome.result
-            push_progress(context["ti"], fired.submission, outcome, self.log)
-            return self._tell(execution, execution.finish(fired.submission, outcome), context)
-
-    def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Any) -> Any:
-        """Resume after a deferral; where Airflow could not run the trigger, the job is left running."""
-        try:
-            return super().resume_execution(next_method, next_kwargs, context)
-        except TaskDeferralError:
-            with self._reporting_failure(context):
-                execution = self._execution(context, ConnectionArgs.of(self).resolve())
-                with execution.deciding_on_error():
-                    raise
+        report.result = outcome.result
+        push_progress(context["ti"], submission, outcome, self.log)
+        final = execution.after(submission, outcome)
+        if final is not None:
+            return self._tell(execution, execution.finish(submission, final), context)
+        self._confirm_claim(execution, context)
+        return None
 
     def on_kill(self) -> None:
         """Tell the waiting task to stop.
@@ -464,7 +497,6 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
 
     def _execution(self, context: Any, connection: ResolvedConnection) -> JobExecution:
         from ptjob_provider.airflow.task_session import JobExecution
-        from ptjob_provider.core.diagnosis import Limits
 
         return JobExecution(
             connection.backend,
@@ -474,12 +506,19 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
             log=self.log,
             waiting=self._waiting,
             on_finish_action=self.on_finish_action,
-            limits=Limits(**self.limits),
+            limits=self._limits,
             keep_running_pods=self.keep_running_pods,
             leave_running=self._leave_running,
             retrying=self._retrying(),
             pattern=None if self.progress is None else pattern("progress", self.progress),
         )
+
+    @property
+    def _limits(self) -> Limits:
+        from ptjob_provider.core.diagnosis import Limits
+
+        is_wanted = not is_unset(self.checkpoints) or bool(self.retries)
+        return Limits(**self.limits).with_default_preemptions(is_wanted=is_wanted)
 
     def _retrying(self) -> Retrying:
         from ptjob_provider.core.diagnosis import Retrying
@@ -524,7 +563,7 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
             **args.to_dict(),
             submission=submission.to_dict(),
             deadline=deadline.isoformat() if deadline else None,
-            limits=self.limits,
+            limits={**self.limits, "max_preemptions": self._limits.max_preemptions},
             keep_running_pods=self.keep_running_pods,
             progress=self.progress,
             deferred_at=datetime.now(UTC).isoformat(),

@@ -111,6 +111,9 @@ DIAGNOSIS = "diagnosis"
 USAGE = "usage"
 """XCom key of the job's usage, pushed however the job ended: `_USED`, and {replicas, left_out} of `usage`."""
 
+PREEMPTIONS = "preemptions"
+"""XCom key of the ends by the platform, [{node, cause, seconds_lost}], pushed however the job ended; none, if none."""
+
 MODEL_URI, TFEVENTS_URI = "model_uri", "tfevents_uri"
 """XCom keys of the outputs' addresses of a job that succeeded."""
 
@@ -163,20 +166,20 @@ class FailureReport:
 
 @contextmanager
 def failure_reported(context: Any, log: Any) -> Iterator[FailureReport]:
-    """Push `DIAGNOSIS` when an error leaves the block, and `USAGE` if the result is set by then."""
+    """Push `DIAGNOSIS` when an error leaves the block; if the result is set by then, also `USAGE` and `PREEMPTIONS`."""
     report = FailureReport()
     try:
         yield report
     except (Exception, AirflowTaskTimeout) as error:
         xcoms: dict[str, Any] = {DIAGNOSIS: {**_error_fields(error), "attempt": report.attempt}}
         if report.result:
-            xcoms[USAGE] = usage_of(report.result)
+            xcoms |= {USAGE: usage_of(report.result), **_preemptions_of(report.result)}
         push(context["ti"], xcoms, log)
         raise
 
 
 def push_result(ti: Any, result: Mapping[str, Any], log: Any) -> None:
-    """Push `MODEL_URI`, `TFEVENTS_URI`, `USAGE` and the scalars of a job that succeeded, if there are any."""
+    """Push the XComs of a job that succeeded: its outputs' addresses, `USAGE`, `PREEMPTIONS` and the scalars."""
     tfevents = result.get("tfevents") or {}
     uris = {MODEL_URI: (result.get("model") or {}).get("uri"), TFEVENTS_URI: tfevents.get("uri")}
     metrics: dict[str, Any] = {}
@@ -185,7 +188,8 @@ def push_result(ti: Any, result: Mapping[str, Any], log: Any) -> None:
     pushed = dict(list(metrics.items())[:MOST_METRICS])
     if len(pushed) < len(metrics):
         log.info("%d of %d scalars are XComs of their own; return_value has all", len(pushed), len(metrics))
-    push(ti, {**{key: uri for key, uri in uris.items() if uri}, USAGE: usage_of(result), **pushed}, log)
+    given = {key: uri for key, uri in uris.items() if uri}
+    push(ti, {**given, USAGE: usage_of(result), **_preemptions_of(result), **pushed}, log)
 
 
 def push_progress(ti: Any, submission: Submission, outcome: JobOutcome, log: Any) -> None:
@@ -202,6 +206,10 @@ def metric_key(tag: str) -> str:
 def usage_of(result: Mapping[str, Any]) -> dict[str, Any]:
     """Return the job's usage: seconds, restarts, and the measured peaks of its replicas."""
     return {**{name: result.get(name) for name in _USED}, **(result.get("usage") or {"replicas": {}, "left_out": 0})}
+
+
+def _preemptions_of(result: Mapping[str, Any]) -> dict[str, Any]:
+    return {PREEMPTIONS: result[PREEMPTIONS]} if result.get(PREEMPTIONS) else {}
 
 
 def log_success(log: Any, ref: JobRef, result: Mapping[str, Any]) -> None:

@@ -281,6 +281,23 @@ class JobExecution:
         finally:
             store.drop(task)
 
+    def after(self, submission: Submission, outcome: JobOutcome) -> JobOutcome | None:
+        """Return the outcome to report; None, after the pause, if this try makes the next attempt, see `Session.after`.
+
+        Raises:
+            TaskStopped: the task is no longer running in Airflow; no job of it runs.
+        """
+        if not (outcome.diagnosis and self._retrying.judge(outcome.diagnosis).retryable):
+            return outcome
+        if not self._instance.has(submission.instance):
+            return outcome
+        self._ref = self._submission = None  # the job has ended, or is found by the stored attempt
+        with self.deciding_on_error(), alarm_put_off(_TIMEOUT_GRACE):
+            final = self._waiting.run(self._session.after(submission, outcome))
+            if final is None and self._waiting.run(supervisor.state_from_worker(self._ti)) not in {None, "running"}:
+                raise StopRequested
+        return final
+
     def finish(self, submission: Submission, outcome: JobOutcome) -> dict[str, Any]:
         """Return the result of a job that succeeded, and delete or keep the job as `on_finish_action` says.
 
@@ -319,7 +336,7 @@ class JobExecution:
         try:
             yield
         except StopRequested:
-            message = asyncio.run(self._keep_or_delete()) or "no job had been created"
+            message = asyncio.run(self._keep_or_delete()) or "no job of it runs"
             raise TaskStopped(f"The task was told to stop. {message}") from None
         except AirflowTaskTimeout:
             self._log.warning("%s", asyncio.run(self._end_overdue()))

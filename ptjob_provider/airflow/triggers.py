@@ -21,6 +21,7 @@ from ptjob_provider.core.errors import PTJobError
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.run.cleanup import delete_if_unfinished
 from ptjob_provider.core.run.follow import follow
+from ptjob_provider.core.run.preemptions import next_attempt_at
 from ptjob_provider.core.run.submit import Submission
 from ptjob_provider.core.run.training_state import TrainingState
 from ptjob_provider.core.training_progress import LinePattern
@@ -54,7 +55,7 @@ class PyTorchJobTrigger(BaseTrigger):
         config_file: path of a kubeconfig on the triggerer.
         cluster_context: the kubeconfig's context.
         deadline: RFC 3339; the job is deleted at this time. None: no deadline.
-        limits: fields of `diagnosis.Limits`.
+        limits: fields of `diagnosis.Limits`; with `max_preemptions`, the pause before the next attempt is waited here.
         keep_running_pods: leave replicas running after the job's end.
         hands_off: follow the job without changing it, because it has another owner.
         progress: pattern of lines that say how far the training is; None: those that are built in.
@@ -115,6 +116,8 @@ class PyTorchJobTrigger(BaseTrigger):
         if self._task_log is not None:
             await self._task_log.sink.written()
             await rate_limiters.get().drain(_ARRIVAL)
+        if event.outcome is not None:
+            await self._pause(submission, event.outcome)
         await self._wait_for_worker(earliest)
         self._fired = True
         if self._task_log is not None:
@@ -176,6 +179,16 @@ class PyTorchJobTrigger(BaseTrigger):
             )
         finally:
             self._task_log.end()
+
+    async def _pause(self, submission: Submission, outcome: JobOutcome) -> None:
+        """Wait until the task's next attempt is due, if it makes one; the job has ended, so stopping needs nothing."""
+        now, limit = datetime.now(UTC), Limits(**known_fields(Limits, self.limits)).max_preemptions
+        due = next_attempt_at(submission, outcome, max_preemptions=limit, now=now)
+        if due is None or due <= now or (self.deadline and due >= datetime.fromisoformat(self.deadline)):
+            return
+        seconds = (due - now).total_seconds()
+        self.log.info("%s was ended by the platform; its task goes on in %.0f s", submission.ref, seconds)
+        await asyncio.sleep(seconds)
 
     def _with_cursor(self, event: JobEvent) -> JobEvent:
         if self._task_log is None:

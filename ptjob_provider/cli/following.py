@@ -203,7 +203,8 @@ class Following:
             self.ref = ref = submission.ref
             tell(f"{ref} was submitted: {ref.kind}, uid {ref.uid}")
 
-        session = self._session(since=datetime.now(UTC))
+        limits = self.ending.limits.with_default_preemptions(is_wanted=job.checkpoints is not None)
+        session = self._session(since=datetime.now(UTC), limits=limits)
         how = SubmitOptions(exact_name=exact_name, installation=self.target.settings.installation())
         try:
             yield replace(session, on_known=known, how_to_submit=how), named
@@ -270,11 +271,12 @@ class Following:
         finally:
             self.sink.close()
 
-    def _session(self, *, since: datetime, hands_off: bool = False) -> Session:
+    def _session(self, *, since: datetime, limits: Limits | None = None, hands_off: bool = False) -> Session:
         """Return a session whose owner is this call, so that no other call adopts the job that it creates.
 
         Args:
             since: the start of the time limit.
+            limits: the limits of a job that this call submits; None: those of a job that it only follows.
             hands_off: only watch the job.
         """
         ending = self.ending
@@ -288,7 +290,7 @@ class Following:
             tell=self.sink.tell,
             how_to_follow=FollowOptions(
                 deadline=deadline_after(since, ending.timeout),
-                limits=ending.limits,
+                limits=limits or ending.limits,
                 keep_running_pods=ending.keep_running_pods,
                 leave_stuck=ending.leave_stuck,
                 hands_off=hands_off,

@@ -228,6 +228,12 @@ def submit(
     "--crash-loop-limit", type=WholeNumber(min=0), metavar="N", help="Maximum restarts in a row.  [default: 5]"
 )
 @click.option(
+    "--max-preemptions",
+    type=WholeNumber(min=0, max=100),
+    metavar="N",
+    help="New attempts after evictions, preemptions and lost nodes.  [default: 3 with --checkpoints, else 0]",
+)
+@click.option(
     "--on-finish-action",
     type=click.Choice(["keep_job", "delete_job", "delete_succeeded_job"]),
     default="keep_job",

@@ -409,6 +409,7 @@ def pytorchjob_op(
     queue_timeout: Seconds | None = None,
     crash_loop_limit: Number | None = None,
     progress: Text | None = None,
+    max_preemptions: Number | None = None,
     step_image: Text | None = None,
 ) -> dsl.PipelineTask:
     """Add a step that submits a training job, shows rank 0's log, and succeeds if the job does and has its outputs.
@@ -539,6 +540,8 @@ def pytorchjob_op(
         crash_loop_limit: consecutive restarts after which the job is stopped; None: 5.
         progress: regular expression (RE2) for lines of rank 0 that say how far the training is, with groups named
             `step`, `total`, `epoch`, `epochs` or as a metric. None: the forms of common frameworks.
+        max_preemptions: how often the step makes a new attempt after the platform has ended the job: an eviction, a
+            preemption, a drained or lost node. None: 3 with `checkpoints` or `set_retry`, else 0.
         step_image: image of the step itself. None: STEP_IMAGE.
 
     Raises:

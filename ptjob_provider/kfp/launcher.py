@@ -87,6 +87,7 @@ def pytorchjob(  # noqa: D417 - kfp takes the outputs' descriptions from Returns
     queue_timeout: Optional[str] = None,
     crash_loop_limit: Optional[str] = None,
     progress: Optional[str] = None,
+    max_preemptions: Optional[str] = None,
 ) -> NamedTuple(
     "Outputs",
     [
@@ -206,6 +207,7 @@ def pytorchjob(  # noqa: D417 - kfp takes the outputs' descriptions from Returns
         queue_timeout: Maximum seconds in a queue. Default no limit.
         crash_loop_limit: Maximum restarts in a row. Default 5.
         progress: Pattern (RE2) of lines that say how far the training is. Default the forms of common frameworks.
+        max_preemptions: New attempts after evictions and lost nodes. Default 3 with checkpoints or retries, else 0.
 
     Returns:
         trained_model: The model.

@@ -182,6 +182,12 @@ class Training:
                 await take_over(environment.backend, submission.ref, self._owning_pod, self.log)
             await self._learn_secrets(submission.ref)
 
+        async def preempted(submission: Submission, outcome: JobOutcome) -> None:
+            """Note the attempt for a next try, because the next attempt deletes the job."""
+            termination.forgets()
+            await self._record_outcome(submission, outcome)
+
+        is_wanted = self.job.checkpoints is not None or environment.retry is not None
         session = Session(
             backend=environment.backend,
             owner=self._owner,
@@ -191,11 +197,12 @@ class Training:
             api_error_timeout=environment.api_error_timeout,
             tell=self.log.notice,
             on_known=known,
+            on_preempted=preempted,
             pauses=PAUSES,
             how_to_submit=SubmitOptions(exact_name=request.exact_name, installation=installation),
             how_to_follow=FollowOptions(
                 deadline=deadline_after(began, request.timeout),
-                limits=request.limits,
+                limits=request.limits.with_default_preemptions(is_wanted=is_wanted),
                 keep_running_pods=request.keep_running_pods,
                 curves=True,
                 mask=self.log.mask,

@@ -52,6 +52,10 @@ class StepTermination:
         if not self._job.done():
             self._job.set_result(ref)
 
+    def forgets(self) -> None:
+        """Forget the job, which has ended; another one may be created."""
+        self._job = asyncio.get_running_loop().create_future()
+
     def stop(self) -> None:
         """Terminate the step."""
         self._stopped.set()

@@ -7,14 +7,14 @@ import importlib.util
 import os
 import shutil
 import tempfile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from fakes import ScriptedBackend
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from airflow_adapter.stand_ins import FakeComms
@@ -46,23 +46,31 @@ def comms() -> Iterator[FakeComms]:
 
 
 @pytest.fixture
-def backend(monkeypatch: pytest.MonkeyPatch) -> ScriptedBackend:
-    """Return a back-end that follows the test's script, whatever connection a task names."""
+def serve(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], None]:
+    """Return a function that sets the back-end, whatever connection a task names."""
     from ptjob_provider.airflow.config import SECTION_OPTIONS  # noqa: PLC0415 - not without Airflow
     from ptjob_provider.airflow.connection import ConnectionArgs, ResolvedConnection  # noqa: PLC0415 - not without Airflow
 
+    def set_backend(scripted: Any) -> None:
+        def resolve(args: ConnectionArgs) -> ResolvedConnection:
+            timeout = SECTION_OPTIONS.api_error_timeout()
+            return ResolvedConnection(backend=scripted, namespace=None, args=args, api_error_timeout=timeout)
+
+        async def async_resolve(args: ConnectionArgs) -> ResolvedConnection:
+            return resolve(args)
+
+        # Airflow builds operators and triggers from JSON, so no argument can pass a back-end.
+        monkeypatch.setattr(ConnectionArgs, "resolve", resolve)
+        monkeypatch.setattr(ConnectionArgs, "async_resolve", async_resolve)
+
+    return set_backend
+
+
+@pytest.fixture
+def backend(serve: Callable[[Any], None]) -> ScriptedBackend:
+    """Return a back-end that follows the test's script."""
     scripted = ScriptedBackend()
-
-    def resolve(args: ConnectionArgs) -> ResolvedConnection:
-        timeout = SECTION_OPTIONS.api_error_timeout()
-        return ResolvedConnection(backend=scripted, namespace=None, args=args, api_error_timeout=timeout)
-
-    async def async_resolve(args: ConnectionArgs) -> ResolvedConnection:
-        return resolve(args)
-
-    # Airflow builds operators and triggers from JSON, so no argument can pass a back-end.
-    monkeypatch.setattr(ConnectionArgs, "resolve", resolve)
-    monkeypatch.setattr(ConnectionArgs, "async_resolve", async_resolve)
+    serve(scripted)
     return scripted
 
 

@@ -270,7 +270,7 @@ def test_told_to_stop_before_anything_is_created(comms: FakeComms) -> None:
     trying = Try()
     trying.waiting.wake()
 
-    with pytest.raises(AirflowException, match="no job had been created"):
+    with pytest.raises(AirflowException, match="no job of it runs"):
         trying.wait()
 
     assert trying.backend.created == 0

@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 OWN = {
     *("kubernetes_conn_id", "in_cluster", "config_file", "cluster_context"),
     *("deferrable", "wait_for_completion", "exact_name", "on_finish_action", "keep_running_pods"),
-    *("start_timeout", "queue_timeout", "crash_loop_limit", "progress", "retry_on", "never_retry_on"),
+    *("start_timeout", "queue_timeout", "crash_loop_limit", "max_preemptions", "progress"),
+    *("retry_on", "never_retry_on"),
     *("ledger", "data_version", "git_revision"),
 }
 PARAMETERS = set(inspect.signature(PyTorchJobOperator.__init__).parameters) - {"self", "kwargs"}
@@ -198,14 +199,17 @@ def test_deferring_hands_everything_to_the_trigger(backend: ScriptedBackend, com
     shown = {"tfevents": "pvc://models/logs", "tensorboard": True}
 
     with pytest.raises(TaskDeferred) as deferred:
-        operator(deferrable=True, start_timeout=7, keep_running_pods=True, **shown, **way).execute(context(ti))
+        operator(deferrable=True, start_timeout=7, max_preemptions=2, keep_running_pods=True, **shown, **way).execute(
+            context(ti)
+        )
 
     trigger = deferred.value.trigger
     assert isinstance(trigger, PyTorchJobTrigger)
     assert (trigger.submission["ref"]["uid"], ti.pushed["job_uid"]) == ("uid-1", "uid-1")
     assert trigger.submission["tensorboard_url"] == ti.pushed["tensorboard_url"] == backend.tensorboard_url
     assert ConnectionArgs.of(trigger).to_dict() == way
-    assert (trigger.limits, trigger.keep_running_pods, trigger.hands_off) == ({"start_timeout": 7}, True, False)
+    assert trigger.limits == {"start_timeout": 7, "max_preemptions": 2}
+    assert (trigger.keep_running_pods, trigger.hands_off) == (True, False)
     assert deferred.value.timeout is None
 
 

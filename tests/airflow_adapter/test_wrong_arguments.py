@@ -51,6 +51,7 @@ MISTAKES: tuple[tuple[dict[str, Any], str, str, str, str], ...] = (
     ({"queue_timeout": -1}, "queue_timeout", "-1", SECONDS, ""),
     ({"crash_loop_limit": -1}, "crash_loop_limit", "-1", f"{WHOLE} 0", ""),
     ({"progress": 5}, "progress", "5", "allowed: a regular expression of RE2 as a text", ""),
+    ({"max_preemptions": 101}, "max_preemptions", "101", "at most 100", ""),
     ({"retry_on": ["out-of-memory"]}, "retry_on[0]", "'out-of-memory'", "a cause (", "out_of_memory"),
     ({"never_retry_on": OSError}, "never_retry_on", "<class 'OSError'>", "a list", ""),
     ({"kubernetes_conn_id": 7}, "kubernetes_conn_id", "7", "a text that is not empty", ""),

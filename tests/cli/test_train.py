@@ -231,6 +231,10 @@ REFUSED = {
         r"timeout: .* is not allowed; allowed: a number of seconds above 0",
     ),
     "no regular expression": ({"progress": 5}, r"progress: 5 is not allowed; allowed: a regular expression of RE2"),
+    "attempts that a handle does not have": (
+        {"submit": True, "max_preemptions": 1},
+        r"max_preemptions: 1 .*submit=True",
+    ),
     "a number of restarts": ({"crash_loop_limit": -1}, r"crash_loop_limit: -1 is not allowed; allowed: a whole number"),
     "a word for a switch": (
         {"delete_on_interrupt": "no"},

@@ -85,6 +85,7 @@ LINES: tuple[tuple[str, int, str, str, str], ...] = (
     ("orphans --airflow-url ftp://x", 2, "--airflow-url", "ftp://x", "begins with http"),
     ("orphans --airflow-url http://127.0.0.1:1", 75, "Airflow", "http://127.0.0.1:1", ""),
     ("run --crash-loop-limit -1", 2, "--crash-loop-limit", "-1", "at least 0"),
+    ("run --max-preemptions 101", 2, "--max-preemptions", "101", "at most 100"),
     ("run --on-finish-action burn", 2, "--on-finish-action", "burn", "keep_job"),
     ("data ls /var", 2, "", "/var", "pvc://CLAIM/PATH"),
     ("data ls pvc://Nope/", 2, "pvc://Nope/: ", "'Nope'", "lower-case letters, digits, '-' and '.'"),

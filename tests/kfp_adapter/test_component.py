@@ -218,6 +218,7 @@ def test_arguments_that_are_known_to_be_wrong_are_refused_when_the_pipeline_is_c
         ({"start_timeout": "x"}, "start_timeout: 'x'"),
         ({"crash_loop_limit": -1}, "crash_loop_limit: '-1'"),
         ({"progress": "step"}, "progress: 'step' has no named group"),
+        ({"max_preemptions": 101}, "max_preemptions: '101'"),
         ({"on_finish_action": "foo"}, "on_finish_action: 'foo'"),
         ({"kind": "TrainJob", "gang": True}, "gang: True.*a TrainJob has no place for it"),
         ({"manifest": TRAINJOB, "backoff_limit": 2}, "backoff_limit: 2.*a TrainJob has no place for it"),

@@ -29,6 +29,7 @@ OTHERS = {
     "queue_timeout": (1.5, lambda asked: asked.limits.queue_timeout),
     "crash_loop_limit": (3, lambda asked: asked.limits.crash_loop_limit),
     "progress": (r"at (?P<step>\d+)", lambda asked: asked.progress and asked.progress.text),
+    "max_preemptions": (2, lambda asked: asked.limits.max_preemptions),
 }
 """A non-default value of each argument, and its location in the step's request."""
 

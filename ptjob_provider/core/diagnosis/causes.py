@@ -77,6 +77,7 @@ class CauseInfo:
         because: the reason for `retryable`.
         varies: whether the failure may decide otherwise about a retry.
         passes: whether a cause that is worth a retry passes by itself; see `Diagnosis.passes`.
+        by_platform: whether the platform took the pod away, where a retry may help; see `Diagnosis.by_platform`.
         of_whole_job: the replica in such a diagnosis did not fail first, it only has the last lines.
         in_brief: its name in a list of jobs, where the code does not explain itself; "" for the code.
         verb: what the job did.
@@ -87,6 +88,7 @@ class CauseInfo:
     because: str
     varies: bool = False
     passes: bool = True
+    by_platform: bool = False
     of_whole_job: bool = False
     in_brief: str = ""
     verb: str = "failed"
@@ -171,16 +173,19 @@ CAUSES: Mapping[Cause, CauseInfo] = {
         f"The node had to be freed, the code is not at fault; {RESUMES}",
         retryable=True,
         varies=True,
+        by_platform=True,
         because="another node, or a better moment; no when the pod exceeds a limit of its own",
     ),
     Cause.PREEMPTED: CauseInfo(
         f"Raise its priority if that must not happen; {RESUMES}",
         retryable=True,
+        by_platform=True,
         because="a pod of higher priority took the place",
     ),
     Cause.NODE_LOST: CauseInfo(
         f"The node, not the code, is at fault; {RESUMES}",
         retryable=True,
+        by_platform=True,
         because="another node",
     ),
     Cause.CONNECTION_LOST: CauseInfo(
@@ -355,6 +360,15 @@ class Diagnosis:
     def unknown(cls, summary: str = "it ended without success, for an unknown reason") -> Self:
         """Build the diagnosis of an unknown cause."""
         return cls.of(Cause.UNKNOWN, summary)
+
+    @property
+    def by_platform(self) -> bool:
+        """Return whether the platform ended the job: an eviction, a preemption, or a node that was drained or lost.
+
+        Not for an eviction that a retry cannot avoid, which is for a limit of the pod itself, and not for a mere
+        SIGTERM or a deleted pod, as a person may have caused these.
+        """
+        return self.retryable and CAUSES[self.cause].by_platform
 
     def report(self, ref: JobRef, *, has_ended: bool = True) -> str:
         """Return the text for people: one line with the failure and the advice, then the replica's last lines.

@@ -18,7 +18,7 @@ Times are measured by the clock of this process, from the first observation of t
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from ptjob_provider.core.containment import contained
 from ptjob_provider.core.diagnosis.causes import CAUSES, Cause, Diagnosis, named
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from ptjob_provider.core.status import JobStatus
 
 _MINUTE = 60
+_PREEMPTIONS = 3
 _NO_OPERATOR = "See whether the controller of its kind runs (ptjob doctor); a retry waits again"
 _WITHOUT_ISTIO = (
     'Give its pods the annotation sidecar.istio.io/inject: "false", in the metadata of each pod template, not of the '
@@ -46,19 +47,30 @@ _STARTING = {WaitKind.STUCK, WaitKind.STARTING, WaitKind.INIT, WaitKind.FORBIDDE
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """Maximum waits of a job, in seconds by the clock of this process; None for no limit.
+    """Limits of a job; waits are in seconds by the clock of this process, None for no limit.
 
     Attributes:
         start_timeout: from the scheduling of a pod until its containers run; 20 minutes outlast a registry's restart.
         queue_timeout: until every pod is scheduled; by default no limit, as queues are normal on a busy cluster.
         crash_loop_limit: number of restarts in a row, without a run of ten minutes between them.
         sidecar_timeout: from the success of the training containers until the other containers end.
+        max_preemptions: number of ends by the platform after which the job gets a new attempt; None: not decided.
     """
 
     start_timeout: float | None = 1200.0
     queue_timeout: float | None = None
     crash_loop_limit: int | None = 5
     sidecar_timeout: float | None = 300.0
+    max_preemptions: int | None = None
+
+    def with_default_preemptions(self, *, is_wanted: bool) -> Self:
+        """Return the limits with the default of `max_preemptions`: 3 where a new attempt is wanted, else 0.
+
+        It is wanted of a job that declares checkpoints, and where the orchestrator retries a failure.
+        """
+        if self.max_preemptions is not None:
+            return self
+        return replace(self, max_preemptions=_PREEMPTIONS if is_wanted else 0)
 
 
 @dataclass(frozen=True, kw_only=True, order=True)

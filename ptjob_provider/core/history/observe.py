@@ -250,6 +250,7 @@ def _end(history: PodHistory, pod: Pod, container: Container, ended: Mapping[str
         message="" if return_value_in(message) else _last_bytes(message, _MESSAGE_BYTES),
         disruption=readable(pod.disruption),
         stopped=_was_stopped(history, pod, finished_at),
+        node=pod.node,
         started_at=_instant(started),
         finished_at=finished_at,
     )
@@ -262,6 +263,7 @@ def _pod_end(history: PodHistory, pod: Pod) -> Termination:
         key=f"{pod.uid}//",
         disruption=pod.disruption,
         stopped=_was_stopped(history, pod, None),
+        node=pod.node,
     )
 
 
@@ -335,7 +337,9 @@ def _with_removals(history: PodHistory, pods: Sequence[Pod], events: Sequence[Ma
         return history
     known = {removal.pod_uid: removal for removal in history.removals}
     for removal in [*_leaving(pods), *_gone(history, pods, now)]:
-        known[removal.pod_uid] = replace(removal, requested_at=known.get(removal.pod_uid, removal).requested_at)
+        before = known.get(removal.pod_uid, removal)  # a pod that is gone shows no reason and no node any more
+        reason, node = removal.disruption or before.disruption, removal.node or before.node
+        known[removal.pod_uid] = replace(before, disruption=reason, node=node)
     deleted, present = _pods_in(events, "SuccessfulDeletePod"), {pod.name: pod.uid for pod in pods}
     removals = (
         removal for removal in known.values() if present.get(removal.replica, removal.pod_uid) == removal.pod_uid
@@ -352,6 +356,7 @@ def _leaving(pods: Sequence[Pod]) -> Iterator[Removal]:
                 pod_uid=pod.uid,
                 requested_at=pod.deletion_requested_at,
                 disruption=readable(pod.disruption),
+                node=pod.node,
             )
 
 

@@ -74,6 +74,7 @@ class Termination:
             of the log that could be read in time.
         disruption: why something outside ended the whole pod, as `Reason: message`; "" if nothing did.
         stopped: the pod was already being deleted when this container ended.
+        node: the pod's node; "" if unknown.
     """
 
     replica: str
@@ -89,6 +90,7 @@ class Termination:
     message: str = ""
     disruption: str = ""
     stopped: bool = False
+    node: str = ""
     started_at: datetime | None = None
     finished_at: datetime | None = None
 
@@ -153,12 +155,14 @@ class Removal:
         replica: the pod's name.
         requested_at: when its deletion was requested; by our clock if the pod was gone at once.
         disruption: the reason on the pod, `Reason: message`, such as an eviction or preemption; "" for none.
+        node: the pod's node; "" if unknown.
     """
 
     replica: str
     pod_uid: str
     requested_at: datetime
     disruption: str = ""
+    node: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -269,6 +273,11 @@ class PodHistory:
         entries = [entry.partition(" ") for entry in self.revisions]
         own = (revision for name, _, revision in entries if name == replica)
         return next(own, entries[0][2] if entries else "")
+
+    def node_of(self, replica: str) -> str:
+        """Return the node of the replica's last pod that ended or was deleted; "" if unknown."""
+        ends: list[Termination | Removal] = [*self.removals, *reversed(self.terminations)]
+        return next((end.node for end in ends if end.replica == replica and end.node), "")
 
     def had_pod(self, replica: str) -> bool:
         """Return whether a pod of this replica was ever observed; True once all replicas have run."""

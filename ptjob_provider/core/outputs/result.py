@@ -68,6 +68,9 @@ class JobResult(TypedDict):
     """Address of the TensorBoard beside the job."""
     diagnosis: dict[str, Any] | None
     """Why the job did not succeed; see below."""
+    preemptions: list[dict[str, Any]]
+    """[{node, cause, seconds_lost}] of the task's attempts that the platform ended, oldest first; `seconds_lost` is how
+    long the attempt had run, most of which a checkpoint may save."""
     failed_replicas: list[dict[str, Any]]
     """[{replica, rank, exit_code, cause, message}]; a job that succeeded may have some."""
     return_value: NotRequired[Any]
@@ -111,9 +114,20 @@ def build_result(
         "tfevents": _entry(outputs.tfevents, report.tfevents if report else None, ("last_step", "scalars")),
         "tensorboard_url": submission.tensorboard_url or None,
         "diagnosis": diagnosis.to_dict() if diagnosis else None,
+        "preemptions": [*submission.preemptions, *preemption(history, diagnosis, ended_at=status.finished_at or now)],
         "failed_replicas": failed_replicas(history, ranks=submission.ranks),
         **({"return_value": json.loads(history.returned)} if history.returned else {}),
     }
+
+
+def preemption(history: PodHistory, why: Diagnosis | None, *, ended_at: datetime | None) -> list[dict[str, Any]]:
+    """Return [{node, cause, seconds_lost}] of a job that the platform ended; [] for any other end."""
+    if why is None or not why.by_platform:
+        return []
+    began_at = history.first_running_at
+    seconds = (ended_at - began_at).total_seconds() if ended_at and began_at else 0.0
+    node = history.node_of(why.replica) or None
+    return [{"node": node, "cause": why.cause.value, "seconds_lost": max(0.0, seconds)}]
 
 
 def _times(submission: Submission, status: JobStatus, history: PodHistory, now: datetime) -> dict[str, float]:

@@ -26,7 +26,7 @@ from ptjob_provider.core.identity import (
 from ptjob_provider.core.versions import MALFORMED, Record, read_object
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from ptjob_provider.core.identity import Owner
     from ptjob_provider.core.status import JobPhase, JobStatus
@@ -60,6 +60,7 @@ class AttemptRecord(Record):
         first_started_at: RFC 3339 creation time of the first attempt since the last clear; older outputs are rejected.
         unverified: the attempt's job succeeded, but its outputs could not be inspected.
         earlier: summaries of the attempts before this one, and of this one once it has ended; oldest first.
+        preemptions: {node, cause, seconds_lost} of each attempt since the last clear that the platform ended.
     """
 
     attempt: int
@@ -74,9 +75,18 @@ class AttemptRecord(Record):
     refused: bool = False
     unverified: bool = False
     earlier: list[Summary] = field(default_factory=list)
+    preemptions: list[Mapping[str, Any]] = field(default_factory=list)
 
     @classmethod
-    def of(cls, ref: JobRef, *, attempt: int, ended: bool, first_started_at: str | None = None) -> Self:
+    def of(
+        cls,
+        ref: JobRef,
+        *,
+        attempt: int,
+        ended: bool,
+        first_started_at: str | None = None,
+        preemptions: Sequence[Mapping[str, Any]] = (),
+    ) -> Self:
         """Build the record of an attempt whose job is known."""
         return cls(
             attempt=attempt,
@@ -86,6 +96,7 @@ class AttemptRecord(Record):
             kind=ref.kind,
             ended=ended,
             first_started_at=first_started_at,
+            preemptions=[*preemptions],
         )
 
     @property

@@ -13,7 +13,7 @@ from ptjob_provider.core.run.attempts import summary
 from ptjob_provider.core.status import JobStatus, later
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
     from datetime import datetime, timedelta
 
     from ptjob_provider.core.identity import JobRef
@@ -65,6 +65,11 @@ class JobOutcome:
             first_step=self.progress.get("first_step"),
             last_step=self.progress.get("step"),
         )
+
+    @property
+    def preemptions(self) -> Sequence[Mapping[str, Any]]:
+        """Return the ends by the platform up to this job, see `JobResult`; also this job's own, if it was one."""
+        return (self.result or {}).get("preemptions") or ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-safe fields for a trigger's event."""

@@ -25,9 +25,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from ptjob_provider.core import kinds
+from ptjob_provider.core import history, kinds
 from ptjob_provider.core.diagnosis import Diagnosis
 from ptjob_provider.core.identity import (
     REPORT_ANNOTATION,
@@ -40,14 +40,15 @@ from ptjob_provider.core.identity import (
 )
 from ptjob_provider.core.outgoing import outgoing
 from ptjob_provider.core.outputs.contract import problems, read_report
+from ptjob_provider.core.outputs.result import preemption
 from ptjob_provider.core.run.attempts import AttemptRecord
 from ptjob_provider.core.run.lookup import list_jobs
 from ptjob_provider.core.run.outcome import JobOutcome, Outcome
-from ptjob_provider.core.run.submit import Submission, first_start
+from ptjob_provider.core.run.submit import Submission, earlier_preemptions, first_start
 from ptjob_provider.core.status import JobPhase
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from ptjob_provider.core.backend import Backend
     from ptjob_provider.core.identity import Manifest, Owner
@@ -62,12 +63,14 @@ class AttemptResult:
         attempt: the number of the job's attempt.
         first_started_at: RFC 3339 creation time of the first attempt.
         outcome: the result of following the job, shortened to fit an annotation: without curves, with last lines.
+        preemptions: ends by the platform up to this try, see `AttemptRecord`.
     """
 
     ref: JobRef
     attempt: int
     first_started_at: str
     outcome: JobOutcome
+    preemptions: Sequence[Mapping[str, Any]] = ()
 
     @classmethod
     def of(cls, submission: Submission, outcome: JobOutcome) -> Self:
@@ -77,6 +80,7 @@ class AttemptResult:
             attempt=submission.attempt,
             first_started_at=submission.first_started_at,
             outcome=_shortened(outcome),
+            preemptions=outcome.preemptions,
         )
 
     @property
@@ -88,11 +92,17 @@ class AttemptResult:
 
     def record(self, *, ended: bool) -> AttemptRecord:
         """Return the attempt as a record of the attempt store."""
-        return AttemptRecord.of(self.ref, attempt=self.attempt, ended=ended, first_started_at=self.first_started_at)
+        return AttemptRecord.of(
+            self.ref,
+            attempt=self.attempt,
+            ended=ended,
+            first_started_at=self.first_started_at,
+            preemptions=self.preemptions,
+        )
 
     def to_text(self) -> str:
         """Serialize the note for an annotation."""
-        parts = {"ref": self.ref.to_dict(), "conclusion": self.outcome.to_dict()}
+        parts = {"ref": self.ref.to_dict(), "conclusion": self.outcome.to_dict(), "preemptions": [*self.preemptions]}
         fields = {"attempt": self.attempt, "first_started_at": self.first_started_at, **parts}
         return json.dumps(outgoing(fields), separators=(",", ":"))
 
@@ -106,6 +116,7 @@ class AttemptResult:
                 attempt=int(fields["attempt"]),
                 first_started_at=fields["first_started_at"],
                 outcome=JobOutcome.from_dict(fields["conclusion"]),
+                preemptions=tuple(map(dict, fields.get("preemptions", ()))),
             )
         except (ValueError, TypeError, KeyError, RecursionError):
             return None
@@ -213,7 +224,14 @@ def _record(job: Manifest, *, is_repeated: bool) -> AttemptRecord:
         attempt=attempt_of(job),
         ended=_is_settled(job) and (_retry_may_help(job) or not (is_repeated or _is_unreported(job))),
         first_started_at=first_start(job),
+        preemptions=(*earlier_preemptions(job), *_preemption(job)),
     )
+
+
+def _preemption(job: Manifest) -> list[dict[str, Any]]:
+    """Return the job's own end if the platform has caused it, see `preemption`."""
+    ended_at = kinds.read_status(job).finished_at
+    return preemption(history.stored_in(job), Diagnosis.stored_in(job), ended_at=ended_at)
 
 
 def _is_settled(job: Manifest) -> bool:

@@ -7,15 +7,21 @@ decides by itself what happens to the job if its try is stopped or cannot follow
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ptjob_provider.core.errors import JobFailed, OutputsNotVerified, PTJobError
-from ptjob_provider.core.run.api_errors import through_outages
+from ptjob_provider.core import kinds
+from ptjob_provider.core.diagnosis import Limits
+from ptjob_provider.core.errors import ClusterUnavailable, JobFailed, JobTakenOver, OutputsNotVerified, PTJobError
+from ptjob_provider.core.run import preemptions
+from ptjob_provider.core.run.api_errors import ApiErrors, through_outages
 from ptjob_provider.core.run.cleanup import act_on_finished
 from ptjob_provider.core.run.follow import FollowOptions, follow
 from ptjob_provider.core.run.outcome import raise_for, success_text
 from ptjob_provider.core.run.submit import SubmitOptions, conclude_attempt, ensure_submitted, note_unverified
+from ptjob_provider.core.status import JobPhase
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Sequence
@@ -47,6 +53,7 @@ class Session:
         warn: called with sentences about something that a person should check; None: `tell` is called.
         on_known: called as soon as the job exists, so that a try that is stopped while the TensorBoard is created
             knows which job to stop.
+        on_preempted: called with the submission and the outcome of a job that the platform has ended, before the pause.
         pauses: seconds before each retry of a submission that the cluster did not answer; none by default.
         how_to_submit: see `SubmitOptions`.
         how_to_follow: see `follow`.
@@ -61,6 +68,7 @@ class Session:
     tell: Callable[[str], None]
     warn: Callable[[str], None] | None = None
     on_known: Callable[[Submission], Awaitable[None]] | None = None
+    on_preempted: Callable[[Submission, JobOutcome], Awaitable[None]] | None = None
     pauses: Sequence[float] = ()
     how_to_submit: SubmitOptions = field(default_factory=SubmitOptions)
     how_to_follow: FollowOptions = field(default_factory=FollowOptions)
@@ -71,9 +79,12 @@ class Session:
         return self.how_to_follow.get("hands_off", False)
 
     async def until_end(self, job: TrainingJob) -> tuple[Submission, JobOutcome]:
-        """Submit the job and follow it to its end."""
-        submission = await self.submit(job)
-        return submission, await self.follow(submission)
+        """Submit the job and follow it to its end; make a new attempt where the platform ends it, see `after`."""
+        while True:
+            submission = await self.submit(job)
+            outcome = await self.after(submission, await self.follow(submission))
+            if outcome is not None:
+                return submission, outcome
 
     async def submit(self, job: TrainingJob) -> Submission:
         """Create the job or adopt the existing job, see `ensure_submitted`, and create the TensorBoard it requests."""
@@ -103,6 +114,49 @@ class Session:
             api_error_timeout=self.api_error_timeout,
             **self.how_to_follow,
         )
+
+    async def after(self, submission: Submission, outcome: JobOutcome) -> JobOutcome | None:
+        """Return the outcome to report; None, after the pause, if the next attempt is to be submitted.
+
+        `max_preemptions` decides, see `preemptions`. The attempt is concluded before the pause. So a try that is
+        killed meanwhile has counted it, and repeating this call does not count it again.
+
+        Raises:
+            JobTakenOver: a later try has adopted the job.
+            ClusterUnavailable: the server does not say whether the job has ended; the attempt is not concluded.
+        """
+        limit, deadline = self.how_to_follow.get("limits", Limits()).max_preemptions, self.how_to_follow.get("deadline")
+        now = datetime.now(UTC)
+        due = preemptions.next_attempt_at(submission, outcome, max_preemptions=limit, now=now)
+        if self.hands_off or due is None:
+            return preemptions.used_up(submission, outcome, max_preemptions=limit)
+        if deadline is not None and deadline <= max(due, now):
+            return preemptions.overdue(outcome)
+        if not await self._has_failed(submission):
+            return outcome
+        record = self.store.load()
+        if record is not None and (record.attempt, record.ended) == (submission.attempt, False):
+            conclude_attempt(self.store, outcome.summary(submission.ref), preemptions=outcome.preemptions)
+        if self.on_preempted is not None:
+            await self.on_preempted(submission, outcome)
+        self.tell(preemptions.sentence(submission.ref, outcome, due=due, now=now, max_preemptions=limit))
+        await asyncio.sleep((due - datetime.now(UTC)).total_seconds())
+        if (state := self.how_to_follow.get("state")) is not None:
+            state.forget()
+        return None
+
+    async def _has_failed(self, submission: Submission) -> bool:
+        """Return whether the job has failed, or is gone by now, as the server has it."""
+        ref, limit = submission.ref, self.api_error_timeout
+        errors = ApiErrors(str(ref), self._warn, timeout=limit)
+        try:
+            async with asyncio.timeout(limit):
+                job = (await errors.answer(lambda: self.backend.read(ref))).job
+        except TimeoutError:
+            raise ClusterUnavailable(f"{ref}: the API server did not say within {limit:.0f} s how it ended") from None
+        if job is not None and submission.is_taken_over(job):
+            raise JobTakenOver(f"{ref} gets no new attempt from this try: a later try follows it")
+        return job is None or kinds.read_status(job).phase is JobPhase.FAILED
 
     def report_submitted(self, submission: Submission, *, advice: str) -> None:
         """Report the submission; the advice is for an adopted job that was created from another specification."""
@@ -140,7 +194,7 @@ class Session:
         except JobFailed:
             if outcome.is_open:
                 raise
-            conclude_attempt(self.store, outcome.summary(ref))
+            conclude_attempt(self.store, outcome.summary(ref), preemptions=outcome.preemptions or None)
             await self._clean_up(ref, succeeded=False)
             raise
         result = dict(outcome.result or {})

@@ -55,6 +55,7 @@ from ptjob_provider.core.identity import (
     FIRST_ANNOTATION,
     INTENT_ANNOTATION,
     LEAVE_RUNNING_ANNOTATION,
+    PREEMPTIONS_ANNOTATION,
     SPEC_HASH_ANNOTATION,
     JobRef,
     Manifest,
@@ -106,6 +107,7 @@ class Submission:
         adopted_by: ids of the tries that had adopted the job when this submission was made: the newest before, and this
             one, whose id may not have arrived; "" for none.
         earlier: summaries of the task's earlier attempts, oldest first; not serialized, because the job has them.
+        preemptions: {node, cause, seconds_lost} of each earlier attempt that the platform ended.
     """
 
     ref: JobRef
@@ -121,6 +123,7 @@ class Submission:
     code_revision: Mapping[str, Any] | None = None
     adopted_by: tuple[str, ...] = ("",)
     earlier: Sequence[Mapping[str, Any]] = field(default=(), compare=False)
+    preemptions: tuple[Mapping[str, Any], ...] = ()
 
     def is_taken_over(self, job: Mapping[str, Any]) -> bool:
         """Return whether a later try has adopted the job since this submission was made."""
@@ -156,6 +159,7 @@ class Submission:
             code_revision=read_object(annotation_of(job, CODE_ANNOTATION)) or None,
             adopted_by=(annotation_of(job, ADOPTED_ANNOTATION),),
             earlier=attempts.earlier_in(job),
+            preemptions=earlier_preemptions(job),
         )
 
     def resized(self, job: Mapping[str, Any]) -> Self:
@@ -178,8 +182,8 @@ class Submission:
         """Rebuild a submission from the value of `to_dict`, of this version of the package or another."""
         values = known_fields(cls, written)
         ref, outputs = JobRef.from_dict(values.pop("ref")), ResolvedOutputs.from_dict(values.pop("outputs"))
-        adopted_by = tuple(values.pop("adopted_by", [""]))  # a list in JSON
-        return cls(ref=ref, outputs=outputs, adopted_by=adopted_by, **values)
+        values |= {name: tuple(values[name]) for name in ("adopted_by", "preemptions") if name in values}
+        return cls(ref=ref, outputs=outputs, **values)
 
 
 class SubmitOptions(TypedDict, total=False):
@@ -202,6 +206,12 @@ def first_start(job: Mapping[str, Any]) -> str:
     """Return the creation time of the first attempt, as RFC 3339: noted on a later attempt, else this job's."""
     noted = annotation_of(job, FIRST_ANNOTATION)
     return noted if parse_instant(noted) else str(job["metadata"]["creationTimestamp"])
+
+
+def earlier_preemptions(job: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
+    """Return the ends of earlier attempts that the platform caused, as noted on the job."""
+    noted = read_object(annotation_of(job, PREEMPTIONS_ANNOTATION)).get("ended")
+    return tuple(each for each in noted if isinstance(each, dict)) if isinstance(noted, list) else ()
 
 
 async def ensure_submitted(
@@ -251,6 +261,7 @@ class _Submitter:
     Attributes:
         record: the store's record when this try began; None if its finished job is obsolete.
         first_started_at: creation time of the first attempt since the last clear, once known.
+        preemptions: ends of the attempts since the last clear that the platform caused.
         spec_hash: hash of the requested specification; the same for all attempts.
         kind: the kind of the job to create.
         not_made: the kinds tried so far, and why the job could not be created as each.
@@ -275,6 +286,7 @@ class _Submitter:
     exact_name: bool = False
     installation: Installation | None = None
     first_started_at: str | None = None
+    preemptions: tuple[Mapping[str, Any], ...] = ()
     spec_hash: str = ""
     kind: str = kinds.DEFAULT.KIND
     not_made: dict[str, str] = field(default_factory=dict)
@@ -333,7 +345,7 @@ class _Submitter:
         if attempts.is_delivered(record, tries_before_clear=self.tries_before_clear):
             self.record = None
         elif record.clear_number == self.clear_number:
-            self.first_started_at = record.first_started_at
+            self.first_started_at, self.preemptions = record.first_started_at, tuple(record.preemptions)
         if attempts.is_over(record, clear_number=self.clear_number):
             return await self._replace(record)
         return await self._adopt_recorded(record)
@@ -365,9 +377,7 @@ class _Submitter:
             self.variables = await resume_variables(self.backend, one, since=since, patience=patience, tell=self.tell)
         rendered = self._render(attempt)
         meta = rendered.manifest["metadata"]
-        first = {FIRST_ANNOTATION: self.first_started_at} if self.first_started_at else {}
-        earlier = {EARLIER_ANNOTATION: json.dumps(outgoing(self.earlier))} if self.earlier else {}
-        meta["annotations"] = {**(meta.get("annotations") or {}), INTENT_ANNOTATION: self.intent, **first, **earlier}
+        meta["annotations"] = {**(meta.get("annotations") or {}), **self._notes()}
         self._save(attempt, meta, kind=self.kind, uid=None)
         try:
             ref = await self._create(rendered)
@@ -389,6 +399,17 @@ class _Submitter:
         except JobNotFound as error:
             raise JobNotFound(f"{ref} was deleted as soon as it was created") from error
         return self._adopt(created, adopted=False)
+
+    def _notes(self) -> dict[str, str]:
+        """Return the annotations of a new attempt about this call and about the attempts before."""
+        notes = {INTENT_ANNOTATION: self.intent}
+        if self.first_started_at:
+            notes[FIRST_ANNOTATION] = self.first_started_at
+        if self.earlier:
+            notes[EARLIER_ANNOTATION] = json.dumps(outgoing(self.earlier))
+        if self.preemptions:
+            notes[PREEMPTIONS_ANNOTATION] = json.dumps({"ended": self.preemptions}, separators=(",", ":"))
+        return notes
 
     async def _create(self, rendered: kinds.Rendered) -> JobRef:
         if rendered.secret is None:
@@ -449,6 +470,7 @@ class _Submitter:
         self.secret_name = code.secret_name(meta["name"], annotation_of(job, INTENT_ANNOTATION))
         self.first_started_at = self.first_started_at or first_start(job)
         self.earlier = attempts.earlier_in(job)
+        self.preemptions = self.preemptions or earlier_preemptions(job)
         submission = Submission.of(job, adopted=adopted, spec_hash=self.spec_hash, since=self.first_started_at)
         before = self.record
         unverified = before is not None and before.unverified and before.uid == submission.ref.uid
@@ -466,6 +488,7 @@ class _Submitter:
                 clear_number=self.clear_number,
                 first_started_at=self.first_started_at,
                 earlier=[*self.earlier],
+                preemptions=[*self.preemptions],
                 **flags,
             )
         )
@@ -560,11 +583,16 @@ def note_unverified(store: AttemptStore) -> None:
         store.save(replace(record, unverified=True))
 
 
-def conclude_attempt(store: AttemptStore, *summaries: Mapping[str, Any]) -> None:
+def conclude_attempt(
+    store: AttemptStore, *summaries: Mapping[str, Any], preemptions: Sequence[Mapping[str, Any]] | None = None
+) -> None:
     """Mark the recorded attempt as ended, so that the next try starts a new attempt instead of adopting the job.
 
-    Its summary is kept with the record, because its job may be deleted.
+    Its summary is kept with the record, because its job may be deleted, and so are `preemptions`: the ends by the
+    platform, including its own. None: as recorded.
     """
     record = store.load()
     if record is not None:
-        store.save(replace(record, ended=True, earlier=attempts.newest([*record.earlier, *summaries])))
+        earlier = attempts.newest([*record.earlier, *summaries])
+        noted = record.preemptions if preemptions is None else [*preemptions]
+        store.save(replace(record, ended=True, earlier=earlier, preemptions=noted))

@@ -58,10 +58,14 @@ class TrainingState:
     """
 
     def __init__(self, pattern: LinePattern | None = None) -> None:
+        self._pattern = pattern
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget the job, because the same try follows its next attempt."""
         self.known: JobProgress | None = None
         self.first_step: int | None = None
         self.earlier: Sequence[Mapping[str, Any]] = ()
-        self._pattern = pattern
         self._reader: ProgressReader | None = None  # most followed jobs have no log yet
         self._curve = Curve()
         self._told: Progress | None = None

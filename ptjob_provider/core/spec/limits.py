@@ -1,4 +1,4 @@
-"""Options that limit how long a job may wait or crash; `diagnosis.Limits` has the defaults."""
+"""Options that limit how long a job may wait, crash or be preempted; `diagnosis.Limits` has the defaults."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ LIMITS: Mapping[str, Reader[Any]] = {
     "start_timeout": seconds,
     "queue_timeout": seconds,
     "crash_loop_limit": integer(0),
+    "max_preemptions": integer(0, 100),
 }
-"""Parsers of the limits that are options of every adapter."""
+"""Parsers of the limits that are options of every adapter; the preemptions are listed on the job's object."""
 
 
 def given_limits(options: Mapping[str, Any]) -> dict[str, Any]:

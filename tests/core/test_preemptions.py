@@ -1,0 +1,340 @@
+"""Tests of `max_preemptions`: which ends count, when the next attempt begins, and what becomes of the count."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from fakes import ListSink, MemoryStore
+from preempting import RAN, Killed, Life, MortalBackend, MortalStore, PreemptingStandIn
+from ptjob_provider.core.diagnosis import Cause, Diagnosis, Limits
+from ptjob_provider.core.errors import ClusterUnavailable, JobFailed, JobTakenOver, JobTimedOut
+from ptjob_provider.core.identity import ADOPTED_ANNOTATION, Owner, owner_selector
+from ptjob_provider.core.run import preemptions
+from ptjob_provider.core.run.follow import FollowOptions
+from ptjob_provider.core.run.outcome import JobOutcome, Outcome
+from ptjob_provider.core.run.preemptions import next_attempt_at, pause_after
+from ptjob_provider.core.run.recall import RecalledAttempts, recall
+from ptjob_provider.core.run.session import Session
+from ptjob_provider.core.run.submit import Submission, SubmitOptions
+from ptjob_provider.core.spec import TrainingJob
+from ptjob_provider.core.spec.on_finish import OnFinishAction
+from ptjob_provider.core.status import JobPhase, JobStatus
+from rows import each_row
+from story import STORIES, read
+
+JOB = TrainingJob.parse(name="digits", namespace="team", image="digits:1", workers=1)
+OWNER = Owner(instance="prod", ids={"task": "train"}, labels={})
+NOW = datetime(2026, 11, 20, 10, 0, 0, tzinfo=UTC)
+LOST = {"node": "node-1", "cause": "evicted", "seconds_lost": RAN.total_seconds()}
+
+BY_THE_PLATFORM = {
+    *("pod-drained", "pod-drained-slowly", "pod-evicted", "pod-preempted"),
+    *("pod-node-lost", "pod-status-unknown"),
+}
+"""The recorded stories of jobs that the platform ended. Not among them, though near: `pod-evicted-own-limit`,
+`pod-evicted-volume` (a limit of the pod itself), `pod-deleted`, `pod-deleted-master`, `pod-deleted-gloo`, `job-deleted`
+(a person), `pod-sigterm`, `pod-sigkill` (by whom is not known), `job-suspended-in-training` (its queue goes on with
+it), `pod-tainted` (it never ran, and was given up here)."""
+
+
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preemptions, "_FIRST_PAUSE", 0.0)
+
+
+def session(backend: Any, store: Any = None, *, limit: int | None = 2, **fields: Any) -> Session:
+    """Return a session with `max_preemptions`; `deadline` is an option of following."""
+    follow = FollowOptions(limits=Limits(max_preemptions=limit), deadline=fields.pop("deadline", None))
+    return Session(
+        **{
+            "backend": backend,
+            "owner": OWNER,
+            "store": store or MemoryStore(),
+            "sink": ListSink(),
+            "on_finish_action": OnFinishAction.KEEP_JOB,
+            "api_error_timeout": 60.0,
+            "tell": lambda _: None,
+            "how_to_submit": SubmitOptions(exact_name=False),
+            "how_to_follow": follow,
+            **fields,
+        }
+    )
+
+
+async def ran(made: Session) -> dict[str, Any]:
+    """Run the session to its end and return the job's result."""
+    submission, outcome = await made.until_end(JOB)
+    return await made.finish(submission.ref, outcome, deliver=dict)
+
+
+class TestWhichEndsCount:
+    @each_row("name", STORIES)
+    def test_a_recorded_end_counts_if_the_platform_has_caused_it(self, name: str) -> None:
+        found = read(name).diagnosis
+
+        assert (found is not None and found.by_platform) is (name in BY_THE_PLATFORM)
+
+    def test_a_pod_that_vanishes_while_it_is_evicted_was_evicted(self) -> None:
+        """Nothing of the pod is seen after its eviction began; its reason is known by then."""
+        story = read("pod-drained")
+        (removal,) = story.record.removals
+
+        assert (removal.disruption, removal.node) == ("EvictionByEvictionAPI: Eviction API: evicting", "node")
+
+
+class TestWhenTheNextAttemptBegins:
+    def test_the_first_follows_at_once_and_later_ones_after_growing_pauses(self, monkeypatch: Any) -> None:
+        monkeypatch.undo()
+
+        assert [pause_after(count) for count in range(1, 9)] == [0, 10, 20, 40, 80, 160, 300, 300]
+        assert pause_after(100) == 300
+
+    @each_row(
+        ("ended", "due"),
+        [
+            (timedelta(0), timedelta(seconds=10)),
+            (timedelta(seconds=-4), timedelta(seconds=6)),
+            (timedelta(hours=-1), timedelta(seconds=10, hours=-1)),
+            (timedelta(seconds=30), timedelta(seconds=10)),
+            (None, timedelta(seconds=10)),
+        ],
+    )
+    def test_a_pause_counts_from_the_end_of_the_job(self, monkeypatch: Any, ended: Any, due: timedelta) -> None:
+        """Whoever takes over meanwhile waits for the rest; a server's clock that is ahead makes no pause longer."""
+        monkeypatch.undo()
+        status = JobStatus(phase=JobPhase.FAILED, finished_at=None if ended is None else NOW + ended)
+        outcome = JobOutcome(outcome=Outcome.FAILED, status=status, result={"preemptions": [LOST, LOST]})
+        submission = replace(SUBMISSION, preemptions=(LOST,))
+
+        assert next_attempt_at(submission, outcome, max_preemptions=2, now=NOW) == NOW + due
+        assert next_attempt_at(submission, outcome, max_preemptions=1, now=NOW) is None
+        assert next_attempt_at(submission, outcome, max_preemptions=None, now=NOW) is None
+
+
+SUBMISSION = Submission.of(
+    {
+        "kind": "PyTorchJob",
+        "metadata": {"namespace": "team", "name": "digits", "uid": "u-1", "creationTimestamp": "2026-11-20T10:00:00Z"},
+        "spec": {"pytorchReplicaSpecs": {}},
+    }
+)
+
+
+class TestOneTry:
+    async def test_a_training_survives_as_many_preemptions_as_allowed(self) -> None:
+        backend, store = PreemptingStandIn("evicted", "evicted"), MemoryStore()
+
+        result = await ran(session(backend, store))
+
+        assert (result["attempt"], result["preemptions"]) == (3, [LOST, LOST])
+        assert (backend.attempts, backend.together) == ([1, 2, 3], [1, 1, 1])
+
+    async def test_one_preemption_more_is_a_failure_that_says_so(self) -> None:
+        backend, store = PreemptingStandIn("evicted", "evicted"), MemoryStore()
+        text = "the platform ended it 2 times, and max_preemptions=1 allows no further attempt"
+
+        with pytest.raises(JobFailed, match=text) as error:
+            await ran(session(backend, store, limit=1))
+
+        assert error.value.diagnosis.cause is Cause.EVICTED
+        assert (backend.attempts, store.record and len(store.record.preemptions)) == ([1, 2], 2)
+
+    @each_row(("end", "limit"), [("evicted", 0), ("evicted", None), ("own limit", 3), ("fails", 3)])
+    async def test_any_other_end_is_reported_as_without_the_option(self, end: str, limit: int | None) -> None:
+        backend = PreemptingStandIn(end)
+
+        with pytest.raises(JobFailed) as error:
+            await ran(session(backend, limit=limit))
+
+        assert "max_preemptions" not in str(error.value)
+        assert backend.created == 1
+
+    async def test_a_log_says_why_another_attempt_follows(self) -> None:
+        said: list[str] = []
+
+        await ran(session(PreemptingStandIn("evicted"), tell=said.append))
+
+        (text,) = [each for each in said if "platform" in each]
+        assert "was evicted: The node was low on resource: memory." in text
+        assert text.endswith("Its next attempt follows at once (preemption 1 of at most 2)")
+
+    async def test_a_later_try_goes_on_with_the_count(self) -> None:
+        """A failure of the program in between is the orchestrator's to retry; it changes no count."""
+        backend, store = PreemptingStandIn("evicted", "fails", "evicted"), MemoryStore()
+        with pytest.raises(JobFailed):
+            await ran(session(backend, store))
+
+        result = await ran(session(backend, store))
+
+        assert (result["attempt"], len(result["preemptions"])) == (4, 2)
+
+    async def test_a_clear_begins_a_new_count(self) -> None:
+        backend, store = PreemptingStandIn("evicted", "fails", "evicted", "evicted"), MemoryStore()
+        with pytest.raises(JobFailed):
+            await ran(session(backend, store))
+
+        result = await ran(session(backend, store, how_to_submit=SubmitOptions(clear_number=1)))
+
+        assert (result["attempt"], len(result["preemptions"])) == (5, 2)
+
+    async def test_a_pause_ends_when_the_try_is_stopped(self, monkeypatch: Any) -> None:
+        monkeypatch.setattr(preemptions, "_FIRST_PAUSE", 300.0)
+        backend, seen = PreemptingStandIn("evicted", "evicted"), asyncio.Event()
+        made = session(backend, tell=lambda text: seen.set() if "attempt follows in " in text else None)
+        trying = asyncio.create_task(made.until_end(JOB))
+        await seen.wait()
+
+        trying.cancel()
+
+        with pytest.raises(asyncio.CancelledError):
+            await trying
+        assert (backend.created, backend.running) == (2, [])
+
+    @each_row("seconds", [-1.0, 200.0])
+    async def test_a_deadline_before_the_next_attempt_ends_the_try(self, monkeypatch: Any, seconds: float) -> None:
+        """Nothing is waited for, because the try has one deadline for all its attempts."""
+        monkeypatch.setattr(preemptions, "_FIRST_PAUSE", 300.0)
+        backend, store = PreemptingStandIn("evicted", "evicted"), MemoryStore()
+        made = session(backend, store, deadline=datetime.now(UTC) + timedelta(seconds=seconds))
+        submission = await made.submit(JOB)
+        backend.end_job(submission.ref)
+        if seconds > 0:
+            submission = (await made.after(submission, await made.follow(submission))) or await made.submit(JOB)
+            assert isinstance(submission, Submission)
+
+        outcome = await made.after(submission, await replace(made, how_to_follow={}).follow(submission))
+
+        assert outcome is not None
+        with pytest.raises(JobTimedOut, match=r"was evicted.*its deadline passes before the next attempt begins"):
+            await made.finish(submission.ref, outcome, deliver=dict)
+        assert store.record is not None
+        assert (store.record.ended, len(store.record.preemptions)) == (True, 1 + (seconds > 0))
+
+
+class TestWhatTheServerShows:
+    @each_row("condition", [None, "Succeeded"])
+    async def test_a_job_that_has_not_failed_gets_no_other_beside_it(self, condition: str | None) -> None:
+        """A restored database may have an old event; what the server has counts."""
+        backend, store = PreemptingStandIn("evicted"), MemoryStore()
+        made = session(backend, store)
+        submission = await made.submit(JOB)
+        outcome = await made.follow(submission)
+        (job,) = backend.jobs.values()
+        if condition is None:
+            del job["status"]
+        else:
+            job["status"]["conditions"][0]["type"] = condition
+
+        assert await made.after(submission, outcome) is outcome
+
+        assert store.record is not None
+        assert not store.record.ended
+
+    async def test_a_server_that_does_not_answer_leaves_the_attempt_open(self) -> None:
+        backend, store = PreemptingStandIn("evicted"), MemoryStore()
+        backend.server = "silent"
+        made = session(backend, store, api_error_timeout=0.01)
+        submission = await made.submit(JOB)
+        outcome = JobOutcome(
+            outcome=Outcome.FAILED,
+            status=JobStatus(phase=JobPhase.FAILED),
+            diagnosis=Diagnosis.of(Cause.EVICTED, "it was evicted"),
+            result={"preemptions": [LOST]},
+        )
+
+        with pytest.raises(ClusterUnavailable, match="did not say within"):
+            await made.after(submission, outcome)
+
+        assert store.record is not None
+        assert (store.record.ended, backend.created) == (False, 1)
+
+    async def test_a_job_that_a_later_try_follows_is_left_to_it(self) -> None:
+        backend, store = PreemptingStandIn("evicted"), MemoryStore()
+        frozen = session(backend, store)
+        submission = await frozen.submit(JOB)
+        outcome = await frozen.follow(submission)
+        (job,) = backend.jobs.values()
+        job["metadata"]["annotations"][ADOPTED_ANNOTATION] = "a later try"
+
+        with pytest.raises(JobTakenOver):
+            await frozen.after(submission, outcome)
+
+        assert store.record is not None
+        assert not store.record.ended
+
+    async def test_a_job_that_is_gone_after_its_end_has_ended(self) -> None:
+        """Its time to live is over, for example; its pods are waited for as always."""
+        backend = PreemptingStandIn("evicted")
+        made = session(backend)
+        submission = await made.submit(JOB)
+        outcome = await made.follow(submission)
+        backend.jobs.clear()
+
+        assert await made.after(submission, outcome) is None
+
+    async def test_an_end_that_is_reported_again_is_counted_once(self) -> None:
+        """The process was killed after it had made the next attempt, and its orchestrator repeats the call."""
+        backend, store = PreemptingStandIn("evicted", "evicted"), MemoryStore()
+        made = session(backend, store)
+        submission = await made.submit(JOB)
+        outcome = await made.follow(submission)
+        assert await made.after(submission, outcome) is None
+        await made.submit(JOB)
+
+        assert await made.after(submission, outcome) is None
+
+        result = await ran(made)
+        assert (result["attempt"], len(result["preemptions"]), backend.together) == (3, 2, [1, 1, 1])
+
+
+class TestWithoutAStore:
+    async def test_the_count_is_read_from_the_jobs_themselves(self) -> None:
+        """A step of a pipeline whose pod was evicted as well, during the pause after the second end."""
+        backend = PreemptingStandIn("evicted", "evicted")
+        made = session(backend, RecalledAttempts(None))
+        for _ in range(2):
+            submission = await made.submit(JOB)
+            assert await made.after(submission, await made.follow(submission)) is None
+
+        store = await recall(backend, "team", OWNER, is_repeated=True)  # type: ignore[arg-type]
+
+        record = store.load()
+        assert record is not None
+        assert (record.ended, list(record.preemptions)) == (True, [LOST, LOST])
+        assert len(await backend.list("PyTorchJob", "team", owner_selector(OWNER))) == 1
+
+
+def kill_points() -> int:
+    """Return the number of effects of a try whose job is preempted twice and succeeds then."""
+    life, backend = Life(), PreemptingStandIn("evicted", "evicted")
+    asyncio.run(ran(session(MortalBackend(backend, life), MortalStore(MemoryStore(), life))))
+    return life.had
+
+
+class TestAProcessThatIsKilled:
+    """Every effect of a try, on the server and in the store, may be its last one: before it, and right after it."""
+
+    @pytest.mark.parametrize("is_done", [False, True], ids=["before", "after"])
+    @pytest.mark.parametrize("has_store", [True, False], ids=["store", "recalled"])
+    def test_no_attempt_is_lost_or_doubled_wherever_it_is_killed(self, *, is_done: bool, has_store: bool) -> None:
+        points = kill_points()
+        for point in range(points):
+            backend, shared = PreemptingStandIn("evicted", "evicted"), MemoryStore()
+            first = Life(point, is_done=is_done)
+            with pytest.raises(Killed):
+                asyncio.run(ran(session(MortalBackend(backend, first), MortalStore(shared, first))))
+            if not has_store:
+                recalled = asyncio.run(recall(backend, "team", OWNER, is_repeated=True))  # type: ignore[arg-type]
+                shared = MemoryStore(recalled.load())
+
+            result = asyncio.run(ran(session(backend, shared)))
+
+            assert (point, set(backend.together), backend.ends) == (point, {1}, [])
+            if has_store:
+                assert (point, backend.attempts, len(result["preemptions"])) == (point, [1, 2, 3], 2)
+        assert points > 20
