@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.execution_time.comms import GetTaskStates, GetXCom, SetXCom, TaskStatesResult, XComResult
+from pydantic import JsonValue, TypeAdapter
 
 from fakes import finished
 from ptjob_provider.airflow.operators import PyTorchJobOperator
@@ -146,8 +147,8 @@ class MemoryTaskState:
         return self.values.get(key)
 
     def set(self, key: str, value: Any, *, retention: Any = None) -> None:
-        """Store a value."""
-        self.values[key] = value
+        """Store a value, if Airflow's supervisor accepts it: a tuple is no JSON value there."""
+        self.values[key] = TypeAdapter(JsonValue).validate_python(value)
 
 
 class ListLogger:

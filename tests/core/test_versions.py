@@ -88,6 +88,13 @@ def test_unknown_fields_in_a_record_of_a_newer_version_are_ignored(kind: Any, fi
     assert kind.from_dict(with_more(fields)) == kind.from_dict(fields)
 
 
+def test_the_record_of_an_attempt_has_only_values_of_json() -> None:
+    """Airflow's store of a task's state refuses a tuple, which `json` would write as a list."""
+    written = AttemptRecord(attempt=1, name="digits", namespace="team", preemptions=[{"node": "node-1"}]).to_dict()
+
+    assert written == json.loads(json.dumps(written))
+
+
 def test_a_cause_that_is_not_known_here_is_an_unknown_one() -> None:
     found = Diagnosis.from_dict({**DIAGNOSIS, **LISTS, "cause": "eaten_by_a_cosmic_ray"})
 
