@@ -180,7 +180,7 @@ class TestThePause:
 
         async def until_it_waits() -> str:
             running = asyncio.create_task(fired(second))  # type: ignore[arg-type]
-            await until(lambda: "goes on in" in second._log.text, "the pause")  # type: ignore[union-attr]
+            await until(lambda: running.done() or "goes on in" in second._log.text)  # type: ignore[union-attr]
             running.cancel()
             await second.on_kill()  # type: ignore[union-attr]
             with contextlib.suppress(asyncio.CancelledError):
@@ -189,7 +189,7 @@ class TestThePause:
 
         text = asyncio.run(until_it_waits())
 
-        assert "was ended by the platform; its task goes on in 1" in text or "goes on in 200 s" in text
+        assert "was ended by the platform; its task goes on in " in text
         assert (backend.created, backend.running) == (2, [])
 
     def test_a_worker_that_waits_is_stopped_at_once(
