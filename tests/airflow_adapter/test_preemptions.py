@@ -87,6 +87,7 @@ class Task:
 
     def is_tried_again(self) -> None:
         """Begin the next try, in which Airflow before 3.3 has no XComs of this one."""
+        self.ti.start_date = datetime.now(UTC)
         self.ti.try_number += 1
         self.ti.pushed = {}
 
@@ -258,8 +259,9 @@ def test_whatever_happens_to_a_task_it_never_has_two_jobs(
     """Workers and triggerers are killed at any request, tasks are cleared and marked, and an event may come twice."""
     choice = random.Random(seed)  # noqa: S311 - a schedule, no secret
     backend = PreemptingStandIn(*(choice.choice(["evicted", "evicted", "fails", "succeeds"]) for _ in range(6)))
-    limit = choice.randrange(4)
-    way = {"deferrable": choice.random() < 0.7, "max_preemptions": limit, "retries": choice.randrange(4)}
+    limit, timeout = choice.randrange(4), timedelta(hours=1)
+    way = {"deferrable": choice.random() < 0.7, "max_preemptions": limit, "execution_timeout": timeout}
+    way["retries"] = choice.randrange(4)
     schedule = Schedule(Task(serve, **way), backend, serve, comms, choice)
 
     while schedule.is_open and len(schedule.history) < 60:
@@ -269,7 +271,8 @@ def test_whatever_happens_to_a_task_it_never_has_two_jobs(
     assert backend.attempts == sorted(set(backend.attempts)), schedule.history
     assert not schedule.is_settled or not backend.running, schedule.history
     for text in schedule.history:
-        assert "was evicted" not in text or not limit or "allows no further attempt" in text, schedule.history
+        is_explained = "allows no further attempt" in text or "its deadline passes" in text
+        assert "was evicted" not in text or not limit or is_explained, schedule.history
 
 
 class Schedule:
@@ -278,7 +281,9 @@ class Schedule:
     Attributes:
         step: The trigger that the task waits for. None: the task is in a worker.
         event: The event that the task is resumed with. None: `execute` is called.
-        is_settled: Airflow knows how the task ended: by itself, or because a person has marked it.
+        is_settled: The task has ended, by itself or because a person has marked it, so that no job may run.
+        is_left: A killed worker has left its job. If the task is marked before its next try, nobody can delete the job
+            but the orphan search.
         history: What has happened.
     """
 
@@ -288,14 +293,16 @@ class Schedule:
         self.task, self.backend, self.serve, self.comms, self.choice = task, backend, serve, comms, choice
         self.step: Any = None
         self.event: dict[str, Any] | None = None
-        self.is_open, self.is_settled = True, False
+        self.is_open, self.is_settled, self.is_left = True, False, False
         self.history: list[str] = []
 
     def goes_on(self) -> None:
         """Let the next thing happen."""
-        act = self.choice.choices(["works", "is cleared", "is marked"], [20, 1, 1])[0]
+        act = self.choice.choices(["works", "is late", "is cleared", "is marked"], [20, 1, 1, 1])[0]
         self.history.append(act)
-        if act == "works":
+        if act == "is late":  # the next end of a job is after the deadline
+            self.task.ti.start_date -= timedelta(hours=2)
+        if act in {"works", "is late"}:
             self.works()
             return
         self.comms.state = "none" if act == "is cleared" else "failed"
@@ -304,24 +311,26 @@ class Schedule:
             asyncio.run(self.step.on_kill())
         self.step = self.event = None
         if act == "is marked":
-            self.is_open, self.is_settled = False, True
+            self.is_open, self.is_settled = False, not self.is_left
         else:
             self.task.is_cleared()
 
     def works(self) -> None:
         """Let the process that has the task work, until it ends or is killed."""
-        is_killed, is_done = self.choice.random() < 0.4, self.choice.random() < 0.5
-        self.serve(MortalBackend(self.backend, Life(self.choice.randrange(30) if is_killed else 1000, is_done=is_done)))
+        is_killed, is_done = self.choice.random() < 0.6, self.choice.random() < 0.5
+        self.serve(MortalBackend(self.backend, Life(self.choice.randrange(20) if is_killed else 1000, is_done=is_done)))
         self.comms.state = "running" if self.step is None else "deferred"
         try:
             if self.step is not None:
                 self.event, self.step = asyncio.run(fired(self.step)), None
                 return
+            self.is_left = False
             ended = self.task.starts() if self.event is None else self.task.resumes(self.event)
         except Killed:
             self.history.append("is killed")
+            self.is_left = self.step is None
             self._is_killed()
-        except AirflowException as error:
+        except (AirflowException, AirflowTaskTimeout) as error:
             self.history.append(f"fails: {error}")
             self.is_settled = not self._is_tried_again()
         else:
