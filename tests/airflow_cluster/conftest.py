@@ -55,6 +55,10 @@ echo "it said $TOLD"
 echo "refused: $ACCESS"
 exit 3
 """
+TRAINS_AT_LAST = """
+echo "attempt $PTJOB_ATTEMPT"
+[ "$PTJOB_ATTEMPT" = 2 ] || sleep 600
+"""
 KEEPS = f"""
 echo "a canary of ${{#CANARY}} characters"
 while [ ! -e {GO} ]; do sleep 0.2; done
@@ -65,6 +69,7 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     "abandoned": ("wait_0", {"script": TICKS}),
     "trained": ("defer_0", {"script": TRAINS, **OUTPUTS, "tensorboard": True}),
     "as-train-job": ("defer_trainjob", {"script": 'echo "rank $RANK of $WORLD_SIZE"', "workers": 2}),
+    "evicted": ("defer_preempted", {"script": TRAINS_AT_LAST, "workers": 2}),
     "marked-failed": ("defer_0", {"script": TICKS, "workers": 2}),
     "marked-success": ("defer_0", {"script": TICKS}),
     "cleared": ("defer_0", {"script": TICKS}),

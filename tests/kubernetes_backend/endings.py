@@ -30,10 +30,10 @@ def _both_run(world: World) -> bool:
     return world.runs("master-0") and world.runs("worker-0")
 
 
-def _evict(kubectl: Kubectl, namespace: str) -> None:
-    name = f"{JOB}-worker-0"
-    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": namespace}}
-    path = f"/api/v1/namespaces/{namespace}/pods/{name}/eviction"
+def evict(kubectl: Kubectl, namespace: str, pod: str = f"{JOB}-worker-0") -> None:
+    """Evict a pod through the Eviction API, as draining its node does."""
+    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": namespace}}
+    path = f"/api/v1/namespaces/{namespace}/pods/{pod}/eviction"
     kubectl("create", "--raw", path, "--filename", "-", stdin=json.dumps(body))
 
 
@@ -136,12 +136,12 @@ ENDINGS: dict[str, Failure] = {
     "pod-drained": worker(
         "The worker's pod is evicted through the API, as draining a node does.",
         TRAINING,
-        acts=(Act(when=_worker_runs, do=_evict),),
+        acts=(Act(when=_worker_runs, do=evict),),
     ),
     "pod-drained-slowly": worker(
         "The worker's pod is evicted through the API, and its program ignores that: the job fails before it ends.",
         shell('trap "" TERM; echo epoch 1; sleep 3600'),
-        acts=(Act(when=_worker_runs, do=_evict),),
+        acts=(Act(when=_worker_runs, do=evict),),
     ),
     "pod-evicted-own-limit": worker(
         "The worker writes more into its container than it may.",
