@@ -23,6 +23,7 @@ from ptjob_provider.core.run.preemptions import next_attempt_at, pause_after
 from ptjob_provider.core.run.recall import RecalledAttempts, recall
 from ptjob_provider.core.run.session import Session
 from ptjob_provider.core.run.submit import Submission, SubmitOptions
+from ptjob_provider.core.run.training_state import TrainingState
 from ptjob_provider.core.spec import TrainingJob
 from ptjob_provider.core.spec.on_finish import OnFinishAction
 from ptjob_provider.core.status import JobPhase, JobStatus
@@ -143,6 +144,16 @@ class TestOneTry:
 
         assert (result["attempt"], result["preemptions"]) == (3, [LOST, LOST])
         assert (backend.attempts, backend.together) == ([1, 2, 3], [1, 1, 1])
+        assert store.record is not None
+        assert [(each["attempt"], each["cause"]) for each in store.record.earlier] == [(1, "evicted"), (2, "evicted")]
+
+    async def test_the_progress_of_an_attempt_is_not_that_of_the_next_one(self) -> None:
+        state, made = TrainingState(), session(PreemptingStandIn("evicted"))
+        state.first_step = 7
+
+        await ran(replace(made, how_to_follow={**made.how_to_follow, "state": state}))
+
+        assert (state.first_step, [each["attempt"] for each in state.earlier]) == (None, [1])
 
     async def test_one_preemption_more_is_a_failure_that_says_so(self) -> None:
         backend, store = PreemptingStandIn("evicted", "evicted"), MemoryStore()
