@@ -128,7 +128,7 @@ def pod_options(image: str, user: str) -> Callable[[C], C]:
 
 
 delete_on_interrupt_option = click.option(
-    "--delete-on-interrupt", is_flag=True, help="Delete the job on Ctrl-C.  [default: the job continues]"
+    "--delete-on-interrupt", is_flag=True, help="Delete the job on Ctrl-C.  [default: keep it]"
 )
 
 

@@ -224,14 +224,12 @@ def submit(
     help="Maximum time for images, volumes and init containers.  [default: 20m]",
 )
 @click.option("--queue-timeout", callback=limit, metavar="SPAN", help="Maximum time in a queue.  [default: no limit]")
-@click.option(
-    "--crash-loop-limit", type=WholeNumber(min=0), metavar="N", help="Maximum restarts in a row.  [default: 5]"
-)
+@click.option("--crash-loop-limit", type=WholeNumber(min=0), metavar="N", help="Restarts in a row.  [default: 5]")
 @click.option(
     "--max-preemptions",
     type=WholeNumber(min=0, max=100),
     metavar="N",
-    help="New attempts after evictions, preemptions and lost nodes.  [default: 3 with --checkpoints, else 0]",
+    help="New attempts after evictions.  [default: 3 with --checkpoints]",
 )
 @click.option(
     "--on-finish-action",
