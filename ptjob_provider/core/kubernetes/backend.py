@@ -242,7 +242,8 @@ class KubernetesBackend:
         """Inspect the outputs with a pod that mounts their claims; see `inspection`."""
         async with shared_client(self._config) as client:
             try:
-                job, pods = await self._job(ref), await self._pods(ref)
+                job = await self._job(ref)
+                pods = await self._pods(ref) if job is not None else ()
             except ClusterError as error:
                 raise OutputsNotVerified(f"{ref}: the job cannot be read any more: {error}") from error
             if job is None:
