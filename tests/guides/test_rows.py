@@ -31,7 +31,7 @@ def test_every_promise_of_the_security_page_has_code_and_tests_that_are_there() 
     promises = (
         (DOCS / "explanation" / "security.md").read_text().rpartition("\n|---|---|---|\n")[2].strip().splitlines()
     )
-    named = [re.findall(r"`(\S+\.py)::(\w+)`", promise) for promise in promises]
+    named = [re.findall(r"`(\S+\.py)::(?:\w+::)?(\w+)`", promise) for promise in promises]
     missing = [
         f"{file}::{test}" for file, test in itertools.chain.from_iterable(named) if not is_there(f"{file}::{test}")
     ]

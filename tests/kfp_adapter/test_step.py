@@ -159,7 +159,7 @@ def test_a_job_that_fails_fails_the_step_and_the_diagnosis_comes_first(
         ({"model_artifact": "move"}, "model_artifact: 'move'"),
         ({"env": {"A": "b"}, "env_objects": []}, "env_objects"),
         ({"kind": "TrainJob"}, "TrainJob' is not allowed; this machine runs"),
-        ({"gpus": "1"}, "devices are refused on this machine"),
+        ({"gpus": "1"}, "requests 1 devices in all, this machine offers 0"),
     ],
 )
 def test_a_wrong_request_starts_nothing(
