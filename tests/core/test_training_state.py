@@ -17,6 +17,7 @@ from ptjob_provider.core.backend import Observation
 from ptjob_provider.core.diagnosis import Diagnosis
 from ptjob_provider.core.history import PodHistory, Termination
 from ptjob_provider.core.identity import (
+    CHECKPOINT_ANNOTATION,
     DIAGNOSIS_ANNOTATION,
     EARLIER_ANNOTATION,
     REPORTED_ANNOTATION,
@@ -96,11 +97,25 @@ async def test_a_failed_job_has_its_steps_beside_the_diagnosis_and_names_who_fai
 
     written = [change["metadata"]["annotations"] for change in backend.patches]
     noted = next(each for each in written if DIAGNOSIS_ANNOTATION in each)
-    assert json.loads(noted.get(REPORTED_ANNOTATION, "{}")) == {"first_step": 3, "last_step": 8}
+    assert json.loads(noted.get(REPORTED_ANNOTATION, "{}")) == {"first_step": 3, "last_step": 8, "rate": 1.0}
     assert sum(REPORTED_ANNOTATION in each for each in written) == 1
     master, worker = outcome.progress["replicas"]
     assert (worker["phase"], worker["exit_code"], worker["failed_first"]) == ("Failed", 3, True)
     assert (master["reason"], master["failed_first"]) == ("stopped with the job", False)
+
+
+async def test_a_later_attempt_says_once_where_it_went_on() -> None:
+    """At its first step, by the step of its checkpoint and the steps of the attempt before."""
+    notes = {CHECKPOINT_ANNOTATION: "2", EARLIER_ANNOTATION: json.dumps([{**EARLIER, "rate": 0.5}])}
+    running = Observation(job=job("Running", annotations=notes), pods=[pod(MASTER, RUNS), pod(WORKER, RUNS)])
+    ended = [pod(MASTER, exited(0), phase="Succeeded"), pod(WORKER, exited(0), phase="Succeeded")]
+    backend, sink = showing(running, Observation(job=job("Running", "Succeeded"), pods=ended)), ListSink()
+    backend.lines = lines(*TRAINING)
+
+    await follow(backend, submission(), sink=sink, state=TrainingState())
+
+    said = [text for text in sink.notices if "resumed" in text]
+    assert said == ["team/digits: attempt 1 resumed at step 2 of 45; 38 steps (1 min 16 s) repeated"]
 
 
 @each_row(("texts", "options"), [([], {}), (TRAINING, {"hands_off": True})])
@@ -244,7 +259,7 @@ def test_any_state_fits_into_its_limit(tags: list[str], replicas: int, text: str
 
 
 def trainer_status(**told: Any) -> Manifest:
-    return {"status": {"trainerStatus": {"lastUpdatedTime": "2026-11-20T12:02:00Z", **told}}}
+    return {"metadata": {}, "status": {"trainerStatus": {"lastUpdatedTime": "2026-11-20T12:02:00Z", **told}}}
 
 
 DOCUMENTED = trainer_status(

@@ -6,12 +6,14 @@ Wrong is worse than nothing: the steps of a log may be counted in each epoch, or
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 HOW_TO = "docs/how-to/survive-preemption.md"
+
+_MOST = 10**12
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +33,17 @@ class Steps:
     last: int | None = None
     total: int | None = None
     rate: float | None = None
+
+    @classmethod
+    def of(cls, summary: Mapping[str, Any]) -> Self:
+        """Return the steps in an attempt's summary, which somebody may have edited."""
+        first, last, rate = (summary.get(name) for name in ("first_step", "last_step", "rate"))
+        return cls(
+            attempt=summary["attempt"],
+            first=first if isinstance(first, int) and 0 <= first < _MOST else None,
+            last=last if isinstance(last, int) and 0 <= last < _MOST else None,
+            rate=rate if isinstance(rate, float) and 1 / _MOST < rate < _MOST else None,
+        )
 
 
 def sentence(now: Steps, before: Sequence[Steps], *, step: int | None) -> str:

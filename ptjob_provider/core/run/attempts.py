@@ -179,6 +179,7 @@ def summary(
     why: Diagnosis | None,
     first_step: int | None,
     last_step: int | None,
+    rate: float | None,
 ) -> dict[str, Any]:
     """Return what people are told about an attempt that is over, as JSON-safe fields; instants are RFC 3339 texts."""
     instants = status.to_dict()
@@ -194,6 +195,7 @@ def summary(
         "advice": why.resolution[:_TEXT] if why else "",
         "first_step": first_step,
         "last_step": last_step,
+        "rate": rate,
     }
 
 
@@ -209,6 +211,7 @@ def with_own(job: Mapping[str, Any]) -> list[Summary]:
         why=Diagnosis.stored_in(job),
         first_step=steps.get("first_step"),
         last_step=steps.get("last_step"),
+        rate=steps.get("rate"),
     )
     return newest([*earlier_in(job), own])
 

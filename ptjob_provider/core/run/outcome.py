@@ -64,6 +64,7 @@ class JobOutcome:
             why=self.diagnosis,
             first_step=self.progress.get("first_step"),
             last_step=self.progress.get("step"),
+            rate=self.progress.get("rate"),
         )
 
     @property

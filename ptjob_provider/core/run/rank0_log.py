@@ -142,6 +142,8 @@ class Rank0Log:
                     self._tail.take(line)
                     if self.state is not None:
                         self.state.take(line)
+                        if resumed := self.state.resumed():
+                            self.sink.notice(f"{submission.ref}: {resumed}")
                     await self.sink.room()
         except PTJobError as error:
             self.sink.notice(f"{submission.ref}: rank 0's log cannot be read any more: {error}")

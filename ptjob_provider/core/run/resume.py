@@ -20,10 +20,10 @@ _PAUSE = 10.0
 """Seconds before a look that gave no answer is repeated."""
 
 
-async def resume_variables(
+async def found_checkpoint(
     backend: Backend, rendered: Rendered, *, since: datetime, patience: float, tell: Callable[[str], None]
-) -> dict[str, str]:
-    """Return the variable with the newest complete checkpoint's path; none if there is none.
+) -> tuple[dict[str, str], int | None]:
+    """Return the variable with the newest complete checkpoint's path, and its step; none if there is none.
 
     Args:
         backend: where the job will run.
@@ -37,7 +37,7 @@ async def resume_variables(
     """
     folder, meta, failed = rendered.outputs.checkpoints, rendered.manifest["metadata"], ""
     if folder is None:
-        return {}
+        return {}, None
     job = f"{meta['namespace']}/{meta['name']}"
     with suppress(TimeoutError):
         async with asyncio.timeout(patience):
@@ -51,7 +51,7 @@ async def resume_variables(
                     await asyncio.sleep(_PAUSE)
                 else:
                     tell(readable(f"{job}: {found.sentence(folder)}"))
-                    return found.variables(folder)
+                    return found.variables(folder), found.step
     unknown = f"{job}: whether {folder.uri} has a complete checkpoint is unknown after {patience:.0f} s{failed}"
     why = "No job was created, because one that begins at step 0 would overwrite what is there"
     raise ClusterUnavailable(f"{unknown}. {why}")

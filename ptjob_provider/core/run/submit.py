@@ -50,6 +50,7 @@ from ptjob_provider.core.errors import (
 )
 from ptjob_provider.core.identity import (
     ADOPTED_ANNOTATION,
+    CHECKPOINT_ANNOTATION,
     CODE_ANNOTATION,
     EARLIER_ANNOTATION,
     FIRST_ANNOTATION,
@@ -71,7 +72,7 @@ from ptjob_provider.core.run import attempts
 from ptjob_provider.core.run.api_errors import TIMEOUT, ApiErrors
 from ptjob_provider.core.run.attempts import AttemptRecord, Ownership
 from ptjob_provider.core.run.cleanup import stop_and_wait
-from ptjob_provider.core.run.resume import resume_variables
+from ptjob_provider.core.run.resume import found_checkpoint
 from ptjob_provider.core.spec.code import PackedCode
 from ptjob_provider.core.status import parse_instant
 from ptjob_provider.core.tensorboard import url_of
@@ -267,6 +268,7 @@ class _Submitter:
         not_made: the kinds tried so far, and why the job could not be created as each.
         intent: random id written on the objects that this call creates, to recognize them.
         variables: variables of an attempt after the first, see `resume`; None before the look at its checkpoints.
+        checkpoint_step: step of the checkpoint that this attempt is given; None if unknown.
         rendered: the rendered specification, by kind and attempt.
         secret_name: the name of the Secret that the adopted job refers to.
         earlier: summaries of the attempts before the one that is created or adopted.
@@ -292,6 +294,7 @@ class _Submitter:
     not_made: dict[str, str] = field(default_factory=dict)
     intent: str = field(default_factory=lambda: uuid4().hex)
     variables: Mapping[str, str] | None = None
+    checkpoint_step: int | None = None
     rendered: dict[tuple[str, int], kinds.Rendered] = field(default_factory=dict)
     secret_name: str = ""
     earlier: Sequence[Mapping[str, Any]] = ()
@@ -374,7 +377,8 @@ class _Submitter:
         if self.first_started_at and self.variables is None:
             since, patience = datetime.fromisoformat(self.first_started_at), self.api_error_timeout
             one = self._render(1)
-            self.variables = await resume_variables(self.backend, one, since=since, patience=patience, tell=self.tell)
+            found = await found_checkpoint(self.backend, one, since=since, patience=patience, tell=self.tell)
+            self.variables, self.checkpoint_step = found
         rendered = self._render(attempt)
         meta = rendered.manifest["metadata"]
         meta["annotations"] = {**(meta.get("annotations") or {}), **self._notes()}
@@ -407,6 +411,8 @@ class _Submitter:
             notes[FIRST_ANNOTATION] = self.first_started_at
         if self.earlier:
             notes[EARLIER_ANNOTATION] = json.dumps(outgoing(self.earlier))
+        if self.checkpoint_step is not None:
+            notes[CHECKPOINT_ANNOTATION] = str(self.checkpoint_step)
         if self.preemptions:
             notes[PREEMPTIONS_ANNOTATION] = json.dumps({"ended": self.preemptions}, separators=(",", ":"))
         return notes

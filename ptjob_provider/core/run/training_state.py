@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from itertools import accumulate, takewhile
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ptjob_provider.core.curve import Curve
 from ptjob_provider.core.diagnosis.last_lines import clip
 from ptjob_provider.core.history import ContainerKind
-from ptjob_provider.core.identity import REPORTED_ANNOTATION
+from ptjob_provider.core.identity import CHECKPOINT_ANNOTATION, REPORTED_ANNOTATION, annotation_of
 from ptjob_provider.core.logs import nanoseconds
+from ptjob_provider.core.outputs.resumed import Steps, sentence
 from ptjob_provider.core.run.attempts import earlier_in
 from ptjob_provider.core.status import JobPhase
 from ptjob_provider.core.training_progress import Progress, ProgressReader, of_trainer
@@ -71,6 +73,8 @@ class TrainingState:
         self._told: Progress | None = None
         self._read_until = 0
         self._is_broken = False
+        self._checkpoint_step: int | None = None
+        self._says_resumed = True
 
     @property
     def progress(self) -> Progress:
@@ -107,6 +111,8 @@ class TrainingState:
     def observe(self, job: Mapping[str, Any]) -> None:
         """Take the job's object: its operator may report the training's progress, which then counts alone."""
         self.earlier = self.earlier or earlier_in(job)
+        step = annotation_of(job, CHECKPOINT_ANNOTATION)
+        self._checkpoint_step = int(step) if re.fullmatch("[0-9]{1,12}", step) else None
         told = of_trainer(job)
         if told is None or told == self._told:
             return
@@ -124,15 +130,25 @@ class TrainingState:
         """Go on from the state that an earlier process has stored, which had written the log up to the cursor."""
         self._curve = Curve.from_dict(stored.get("curve"))
         self.first_step = stored.get("first_step")
+        self._says_resumed = self.first_step is None  # else that process has said it
         progress = Progress.from_dict(stored)
         if cursor is not None and progress.at:
             self._reader = ProgressReader(self._pattern)
             self._reader.resume(progress, cursor)
             self._read_until = nanoseconds(progress.at)
 
+    def resumed(self) -> str:
+        """Return where this attempt went on, once, as soon as it is known; "" before, afterwards, or if it is not."""
+        if self.first_step is None or not self._says_resumed:
+            return ""
+        self._says_resumed = False
+        attempt = self.known.submission.attempt if self.known else 0
+        now = Steps(attempt=attempt, first=self.first_step, total=self.progress.total)
+        return sentence(now, [Steps.of(each) for each in self.earlier], step=self._checkpoint_step)
+
     def annotations(self) -> dict[str, str]:
-        """Return the first and the last reported step, for the job of a failed attempt; {} if there are none."""
-        steps = {"first_step": self.first_step, "last_step": self.progress.step}
+        """Return the first and the last reported step and the rate, for the job of a failed attempt; {} for none."""
+        steps = {"first_step": self.first_step, "last_step": self.progress.step, "rate": self.progress.rate}
         return {} if self.first_step is None else {REPORTED_ANNOTATION: json.dumps(steps)}
 
     def to_dict(self, outcome: JobOutcome | None = None) -> dict[str, Any]:
