@@ -88,7 +88,7 @@ def wait_for_step(stack: Stack, run_id: str) -> None:
         progress = stack.api.xcom("digits", run_id, "train", "progress") or {}
         if progress.get("attempt") == 2 and (progress.get("step") or 0) >= STEP:
             return
-        if time.monotonic() > deadline:
+        if time.monotonic() > deadline or stack.api.run("digits", run_id)["state"] == "failed":
             raise TimeoutError(f"the training is at {progress.get('step')} of attempt {progress.get('attempt')}")
         time.sleep(1)
 

@@ -28,7 +28,9 @@ for step in range(first, STEPS + 1):
     if rank == 0 and step % EVERY == 0:
         rate = 3e-4 * (1 - step / STEPS)
         say(f"step {step}/{STEPS} loss={loss:.4f} accuracy={1 - loss / 2.6:.4f} lr={rate:.2e}")
-        checkpoint.write_text(str(step))
+        unfinished = checkpoint.with_suffix(".new")
+        unfinished.write_text(str(step))
+        unfinished.replace(checkpoint)  # whole, or not there: this process may be killed at any time
     if rank == 2 and step == FAILS_AT and first == 1:
         if sys.argv[1] == "raises":
             raise IndexError("label 10 is out of bounds: the model has 10 classes")
