@@ -11,7 +11,7 @@ import json
 import math
 import re
 from dataclasses import dataclass, field, replace
-from datetime import UTC, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.containment import contained
@@ -50,7 +50,7 @@ class Progress(Record):
         rate: steps per second, as written or as measured from the timestamps of the log.
         eta: seconds until `step` reaches `total`.
         metrics: tag → last value.
-        at: timestamp of the line, RFC 3339.
+        at: timestamp of the line, RFC 3339; of a bar's state, see `ProgressReader.take`.
         source: what wrote the step: `progress=`, `json`, `bar` or `line`; "" before the first step. `trainerStatus`:
             Kubeflow Trainer reports it, and steps are percent.
     """
@@ -106,12 +106,14 @@ class Reading(Progress):
 
     Attributes:
         source: see `Progress`.
+        elapsed: seconds since the bar began, as it says.
         is_bare: a bar without a description.
         needs_epoch: a bar that an evaluation writes, too: it is the training's once after each line of an epoch.
         is_heading: the line begins an epoch.
     """
 
     source: str = "line"
+    elapsed: int | None = None
     is_bare: bool = False
     needs_epoch: bool = False
     is_heading: bool = False
@@ -154,7 +156,8 @@ _LOOKS_LIKE_PROGRESS = re.compile(r"(?i)\d%|\d ?/ ?\d|loss|epoch|step|iter|batch
 
 _BAR = re.compile(
     rf"(?<!\d)\d{{1,3}}%(?:\|[^|]*\|| |\ *[━╸╺─]+\ )\ *(?P<step>{_INT})\ ?/\ ?(?P<total>{_INT})"
-    rf"(?:\ \[[\d:]+<[^,\]]*,\ *(?:(?P<speed>[\d.]+)|\?)\ ?(?P<unit>[^\],]*)|\ (?P<fast>[\d.]+)it/s|\ [\d:]+\ *$)"
+    rf"(?:\ \[(?P<elapsed>[\d:]+)<[^,\]]*,\ *(?:(?P<speed>[\d.]+)|\?)\ ?(?P<unit>[^\],]*)"
+    rf"|\ (?P<fast>[\d.]+)it/s|\ [\d:]+\ *$)"
 )
 _BAR_BEGINS = re.compile(r"\d%\||\d%\s+\S+/\S+ \[|\d%\s*[━╸╺─]")
 _UNITS: Mapping[str, Callable[[float], float]] = {
@@ -235,7 +238,8 @@ def _bar(text: str, _: re.Match[str]) -> Reading | None:
     speed = _number(match["speed"] or match["fast"] or 0)
     metrics = _metrics(text[match.end() :]) | _metrics(heading.rstrip(": "))
     epoch = _named(framework) if framework else _epoch(heading)
-    return replace(bar, rate=_UNITS[unit](speed) if speed else None, metrics=metrics, **epoch)
+    rate, elapsed = _UNITS[unit](speed) if speed else None, _seconds(match["elapsed"])
+    return replace(bar, rate=rate, elapsed=elapsed, metrics=metrics, **epoch)
 
 
 def _keras_bar(text: str, match: re.Match[str]) -> Reading | None:
@@ -316,6 +320,16 @@ def _plain(tag: str) -> str:
 
 def _int(text: str | None) -> int | None:
     return int(text.replace(",", "")) if text else None
+
+
+def _seconds(text: str | None) -> int | None:
+    """Return the seconds of `1:02:03`, as tqdm writes them; None if there is another text."""
+    if not text or not re.fullmatch(r"(?:\d{1,4}:)?\d{1,2}:\d\d", text):
+        return None
+    seconds = 0
+    for part in text.split(":"):
+        seconds = 60 * seconds + int(part)
+    return seconds
 
 
 def _number(value: object) -> float | None:
@@ -422,6 +436,7 @@ class ProgressReader:
         self._in_epoch = False
         self._doubted: list[int] = []
         self._first: tuple[int, int] | None = None
+        self._timed: tuple[str, int] | None = None
 
     def resume(self, progress: Progress, cursor: LogCursor) -> None:
         """Go on from the state after the line at the cursor."""
@@ -445,15 +460,28 @@ class ProgressReader:
 
         Args:
             text: the line, or the last state of a line that overwrites itself.
-            at: its timestamp.
+            at: its timestamp. A node gives all states of a line that has not ended that of the first ones: the state
+                of a bar is as much later as the bar says.
         """
         reading = self._read(text)
         if reading is None or not reading.is_possible or not self._is_of_training(reading):
             return None
+        if reading.elapsed is not None:
+            at = self._time_of(reading.elapsed, at)
         if reading.step is None:
             self._confirm_bare(reading, at)
         self._merge(reading, at)
         return reading
+
+    def _time_of(self, elapsed: int, at: str) -> str:
+        """Return when a bar's state was written."""
+        line, before = self._timed or ("", 0)
+        self._timed = at, elapsed
+        now = self.progress
+        if now is None or nanoseconds(now.at) < nanoseconds(at):
+            return at
+        passed = 0 if line != at else elapsed - before if elapsed >= before else elapsed
+        return (datetime.fromisoformat(now.at) + timedelta(seconds=passed)).isoformat()
 
     def _is_of_training(self, reading: Reading) -> bool:
         if reading.is_heading:

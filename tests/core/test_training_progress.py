@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ptjob_provider.core.errors import InvalidSpec
-from ptjob_provider.core.logs import LogCursor, LogLine
+from ptjob_provider.core.logs import LogCursor, LogLine, nanoseconds
 from ptjob_provider.core.training_progress import (
     MAX_LINE,
     MAX_METRICS,
@@ -283,6 +283,21 @@ def test_the_rate_in_a_line_is_used() -> None:
         0.25,
         None,
     ]
+
+
+def test_a_state_of_a_long_line_has_the_time_that_its_bar_says() -> None:
+    """A node gives all states of a line that has not ended the time of the first ones."""
+    reader = ProgressReader()
+    seen = []
+    for elapsed in ("00:20", "01:30", "00:10"):  # the last one is of the next epoch's bar
+        text = f"\rEpoch 3:  22%|██▏ | 4/18 [{elapsed}<01:02,  4.47s/it]"
+        reader.feed(LogLine(text=text, timestamp=stamp(21), cursor=CURSOR, continues=True))
+        seen.append(reader.progress and nanoseconds(reader.progress.at) - nanoseconds(stamp(21)))
+    reader.feed(LogLine(text="Epoch 5:  22%|██▏ | 4/18 [05:00<01:02,  4.47s/it]", timestamp=stamp(110), cursor=CURSOR))
+
+    assert seen == [0, 70_000_000_000, 80_000_000_000]
+    assert reader.progress is not None
+    assert reader.progress.at == stamp(110)
 
 
 def test_the_rate_of_an_epoch_is_not_measured_across_its_beginning() -> None:

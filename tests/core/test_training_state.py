@@ -200,6 +200,24 @@ def test_a_later_process_goes_on_from_the_stored_state() -> None:
     assert later.to_dict()["curve"] == whole.to_dict()["curve"]
 
 
+def test_a_later_process_goes_on_within_a_line_that_has_not_ended() -> None:
+    """All its pieces have one timestamp, and the training's state that of the newest."""
+    bar = [f"\rTraining: {n}%|█ | {n}/100 [00:{n}<01:00,  1.00it/s]" for n in (20, 30, 40, 50)]
+    log = [replace(line, timestamp=lines("")[0].timestamp, continues=True) for line in lines(*bar)]
+    log = [
+        replace(line, cursor=replace(line.cursor, timestamp=line.timestamp, ordinal=ordinal))
+        for ordinal, line in enumerate(log)
+    ]
+    first, later = state_after(*log[:2]), state_after()
+
+    later.resume(json.loads(json.dumps(first.to_dict())), log[1].cursor)
+    for line in log[2:]:
+        later.take(line)
+
+    assert (first.progress.step, later.progress.step) == (30, 50)
+    assert first.progress.at < later.progress.at
+
+
 @each_row("stored", [{}, {"uid": "u-1", "cursor": None}])
 def test_a_state_without_progress_begins_anew(stored: dict[str, Any]) -> None:
     """The row of an older version has a cursor alone."""

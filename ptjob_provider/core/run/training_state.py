@@ -72,6 +72,7 @@ class TrainingState:
         self._curve = Curve()
         self._told: Progress | None = None
         self._read_until = 0
+        self._resumed_at = ""
         self._is_broken = False
         self._checkpoint_step: int | None = None
         self._says_resumed = True
@@ -99,7 +100,7 @@ class TrainingState:
             logger.exception("the training's progress cannot be read any more; please report it")
 
     def _take(self, line: LogLine) -> None:
-        if self._read_until and nanoseconds(line.timestamp) <= self._read_until:
+        if self._read_until and nanoseconds(line.timestamp) <= self._read_until and line.timestamp != self._resumed_at:
             return  # an earlier process has read it
         self._read_until = 0
         self._reader = self._reader or ProgressReader(self._pattern)
@@ -135,7 +136,7 @@ class TrainingState:
         if cursor is not None and progress.at:
             self._reader = ProgressReader(self._pattern)
             self._reader.resume(progress, cursor)
-            self._read_until = nanoseconds(progress.at)
+            self._read_until, self._resumed_at = nanoseconds(progress.at), cursor.timestamp
 
     def resumed(self) -> str:
         """Return where this attempt went on, once, as soon as it is known; "" before, afterwards, or if it is not."""
