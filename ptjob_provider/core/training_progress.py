@@ -48,7 +48,7 @@ class Progress(Record):
         epoch: the epoch as written; Hugging Face's Trainer writes fractions.
         epochs: number of epochs.
         rate: steps per second, as written or as measured from the timestamps of the log.
-        eta: seconds until `step` reaches `total`.
+        eta: seconds until `step` reaches `total`, at the rate measured from the log, pauses included.
         metrics: tag → last value.
         at: timestamp of the line, RFC 3339; of a bar's state, see `ProgressReader.take`.
         source: what wrote the step: `progress=`, `json`, `bar` or `line`; "" before the first step. `trainerStatus`:
@@ -533,8 +533,9 @@ class ProgressReader:
         self.progress = replace(now, epoch=epoch, epochs=reading.epochs or now.epochs, metrics=metrics, at=at)
         if reading.step is not None:
             total = reading.total or (now.total if now.source == reading.source else None)
-            rate = reading.rate or self._measured(now.step, reading.step, at)
-            left = max(total - reading.step, 0) / rate if total and rate else _MOST
+            measured = self._measured(now.step, reading.step, at)
+            rate, lasting = reading.rate or measured, measured or reading.rate
+            left = max(total - reading.step, 0) / lasting if total and lasting else _MOST
             eta = left if left < _MOST else None
             state = replace(self.progress, step=reading.step, total=total, source=reading.source)
             self.progress = replace(state, rate=rate, eta=eta)
@@ -542,9 +543,12 @@ class ProgressReader:
             self.progress = replace(self.progress, step=None, eta=None)
 
     def _measured(self, before: int | None, step: int, at: str) -> float | None:
-        """Return the steps per second since the first step, or since the step was set back."""
+        """Return the steps per second since the first step, or since the step was set back.
+
+        What comes before the first step has ended, such as a compilation, is not repeated.
+        """
         now = nanoseconds(at)
-        if self._first is None or before is None or step < before:
+        if not self._first or not before or step < before:
             self._first = step, now
         first, then = self._first
         return (step - first) * 1e9 / (now - then) if now > then and step > first else None

@@ -7,7 +7,9 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from statistics import median, quantiles
 
 import pytest
 from hypothesis import given
@@ -28,6 +30,8 @@ from ptjob_provider.core.training_progress import (
 from rows import each_row
 
 CORPUS = Path(__file__).parent / "progress_corpus"
+RUNS = Path(__file__).parents[1] / "data" / "progress_runs.jsonl"
+BEGIN = datetime(2026, 11, 20, 10, tzinfo=UTC)
 CURSOR = LogCursor(pod_uid="p", container="c", restart_count=0, timestamp="2026-11-20T10:00:00Z", ordinal=0)
 
 
@@ -275,6 +279,35 @@ def test_rate_and_time_left_are_measured_where_no_line_says_them() -> None:
 
     assert state is not None
     assert (state.rate, state.eta) == (2.0, 43.0)
+
+
+def test_the_time_left_has_pauses_and_not_what_was_before_the_first_step() -> None:
+    """A bar's own rate is of its last steps, and a compilation is not repeated."""
+    bar = "Training:  5%|▌ | {}/100 [00:20<06:20,  1.00it/s]"
+    reader = ProgressReader()
+    for step, second in ((0, 0), (1, 60), (2, 61), (3, 70), (4, 72)):
+        reader.feed(LogLine(text=bar.format(step), timestamp=stamp(second), cursor=CURSOR))
+
+    assert reader.progress is not None
+    assert (reader.progress.rate, reader.progress.eta) == (1.0, 384.0)
+
+
+def test_the_time_left_after_a_tenth_of_a_run_is_near_the_truth() -> None:
+    """Lines of each run's first tenth; docs/reference/progress.md says how they were made, and has these numbers."""
+    errors = []
+    for run in map(json.loads, RUNS.read_text().splitlines()):
+        reader = ProgressReader()
+        for second, text in run["lines"]:
+            reader.feed(LogLine(text=text, timestamp=f"{BEGIN + timedelta(seconds=second):%FT%T.%fZ}", cursor=CURSOR))
+        if reader.progress is not None and reader.progress.eta is not None:
+            end = datetime.fromisoformat(reader.progress.at) + timedelta(seconds=reader.progress.eta - run["until"])
+            errors.append(abs((end - BEGIN).total_seconds() - run["left"]) / run["left"])
+    middle, most = median(errors), quantiles(errors, n=10)[-1]
+    print(f"{len(errors)} runs: median {middle:.1%}, 90th percentile {most:.1%}")  # noqa: T201 - for the page: pytest -rP
+
+    assert len(errors) >= 45
+    assert middle <= 0.10
+    assert most <= 0.25
 
 
 def test_the_rate_in_a_line_is_used() -> None:
