@@ -236,7 +236,8 @@ def _bar(text: str, _: re.Match[str]) -> Reading | None:
         return None
     bar = replace(_fields(match), source="bar", is_bare=not heading)
     speed = _number(match["speed"] or match["fast"] or 0)
-    metrics = _metrics(text[match.end() :]) | _metrics(heading.rstrip(": "))
+    behind = text[match.end() :]
+    metrics = _metrics(behind.rpartition("]")[0] or behind) | _metrics(heading.rstrip(": "))
     epoch = _named(framework) if framework else _epoch(heading)
     rate, elapsed = _UNITS[unit](speed) if speed else None, _seconds(match["elapsed"])
     return replace(bar, rate=rate, elapsed=elapsed, metrics=metrics, **epoch)

@@ -310,6 +310,16 @@ def test_the_time_left_after_a_tenth_of_a_run_is_near_the_truth() -> None:
     assert most <= 0.25
 
 
+def test_what_is_written_behind_a_bar_is_none_of_its_metrics() -> None:
+    """Lightning writes its last sentence without a line end before it."""
+    bar = "Epoch 2: 100%|█████| 80/80 [00:20<00:00,  3.90it/s, lr=[0.1], train_loss=0.5]"
+
+    reading = read_line(bar + "`Trainer.fit` stopped: `max_epochs=3` reached.")
+
+    assert reading is not None
+    assert reading.metrics == {"train_loss": 0.5}
+
+
 def test_the_rate_in_a_line_is_used() -> None:
     assert [getattr(read_line(FORMS[form][0]), "rate", None) for form in ("tqdm", "seconds per step", "words")] == [
         10.0,
