@@ -39,7 +39,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, tell: Callable[[str], None]
         server.put("failed", trainings.FAILED, state="failed")
         server.put("retried", {}, state="failed")
         server.api.clear("digits", "retried", "train")
-        server.put("retried", trainings.RETRIED)
+        server.put("retried", trainings.RETRIED, try_number=2)
         server.put("old", trainings.OLD, state="success")
         server.put("hostile", trainings.HOSTILE_ONE)
         server.put("odd", trainings.ODD)
@@ -197,7 +197,9 @@ def test_the_page_can_be_used_by_the_keyboard(server: TrainingServer, page: Page
 
 
 @pytest.mark.soak
-def test_a_stored_curve_is_drawn_in_half_a_second(server: TrainingServer, page: Page) -> None:
+def test_a_stored_curve_is_drawn_in_half_a_second(
+    server: TrainingServer, page: Page, tell: Callable[[str], None]
+) -> None:
     """From the answer with the largest curve that an XCom may have, until all its plots are on the screen."""
     server.set_xcom("full", "progress", trainings.FULL["progress"])
     watch = """new MutationObserver((_, observer) => {
@@ -211,5 +213,6 @@ def test_a_stored_curve_is_drawn_in_half_a_second(server: TrainingServer, page: 
         "performance.getEntriesByType('resource').find(({name}) => name.includes('xcomEntries/progress')).responseEnd"
     )
     took = page.run(f"window.drawnAt - {answered}")
+    tell(f"16 plots of {len(json.dumps(trainings.FULL['progress']))} bytes were drawn in {took:.0f} ms")
 
-    assert took < 500, f"{len(json.dumps(trainings.FULL['progress']))} bytes took {took:.0f} ms"
+    assert took < 500

@@ -74,15 +74,16 @@ class TrainingServer:
         dag_id: str = "digits",
         task_id: str = "train",
         map_index: int = -1,
+        try_number: int = 1,
     ) -> None:
-        """Put a task into a state of its first or next try, with these XComs and the link that its operator pushes."""
+        """Put a task into a state of this try, with these XComs and the link that its operator pushes."""
         link = {"_link_PyTorchJobTrainingLink": address(dag_id, run_id, task_id, map_index)}
         if run_id not in {run["dag_run_id"] for run in self.api.runs(dag_id)}:
             self.api.post(f"dags/{dag_id}/dagRuns", {"dag_run_id": run_id, "logical_date": None})
         ended = _moment(15) if state not in {"running", "deferred"} else None
         row = self.api.task(dag_id, run_id, task_id, map_index)["id"]
         with sa.create_engine(self.stack.database_url).begin() as rows:
-            rows.execute(_PUT, {"row": row, "state": state, "start": _moment(0), "end": ended})
+            rows.execute(_PUT, {"row": row, "number": try_number, "state": state, "start": _moment(0), "end": ended})
         for key, value in {**link, **xcoms}.items():
             self._push(_task_path(dag_id, run_id, task_id), key, value, map_index)
 
@@ -115,7 +116,7 @@ _DELETE = sa.text(
 )
 
 _PUT = sa.text(
-    "UPDATE task_instance SET state=:state, start_date=:start, end_date=:end, try_number=try_number+1 "
+    "UPDATE task_instance SET state=:state, start_date=:start, end_date=:end, try_number=:number "
     "WHERE CAST(id AS TEXT)=:row"
 )
 
