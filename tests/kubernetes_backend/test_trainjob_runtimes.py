@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from kubernetes_backend.trainjobs import Lab
     from ptjob_provider.core.identity import Manifest
 
+UNTIL_NAMES_ARE_KNOWN = "until mpirun -n 2 true 2>/dev/null; do sleep 1; done"
+"""A shell waits until the names in the host file are known; without it the launcher may be started again."""
+
 
 def trainers_own(lab: Lab) -> dict[str, Manifest]:
     """Return the runtimes in the module's files, each as one of the namespace."""
@@ -71,16 +74,17 @@ async def test_a_job_with_a_launcher_is_followed_at_its_launcher(lab: Lab, tell:
     volume = prepared_volume(lab.cluster, lab.namespace)
     says = 'echo "rank $OMPI_COMM_WORLD_RANK of $OMPI_COMM_WORLD_SIZE on $(hostname), RANK is ${RANK:-not set}"'
     writes = 'if [ "$OMPI_COMM_WORLD_RANK" = 1 ]; then echo weights > "$PTJOB_MODEL_PATH"; fi'
-    program = ["mpirun", "-n", "2", "-x", "PTJOB_MODEL_PATH", "sh", "-c", f"{says}; {writes}"]
 
     submission = await lab.submit(
-        image=MPI.name, command=program, runtime="TrainingRuntime/deepspeed-distributed", model="pvc://data/out/m.pt"
+        f"{UNTIL_NAMES_ARE_KNOWN}; mpirun -n 2 -x PTJOB_MODEL_PATH sh -c '{says}; {writes}'",
+        image=MPI.name,
+        runtime="TrainingRuntime/deepspeed-distributed",
+        model="pvc://data/out/m.pt",
     )
     conclusion = await lab.follow(submission)
 
     name = submission.ref.name
     assert conclusion.outcome is Outcome.SUCCEEDED, (conclusion, lab.lines, lab.sink.notices)
-    # The launcher may be started twice: a name in the host file may not be known at first.
     assert sorted(line for line in lab.lines if line.startswith("rank")) == [
         f"rank 0 of 2 on {name}-launcher-0-0, RANK is not set",
         f"rank 1 of 2 on {name}-node-0-0, RANK is not set",
@@ -100,10 +104,9 @@ async def test_a_rank_that_fails_on_a_node_fails_the_job_at_its_launcher(lab: La
         step["template"]["spec"]["template"]["spec"]["restartPolicy"] = "Never"
     lab.cluster.kubectl.apply(runtime)
     fails = 'if [ "$OMPI_COMM_WORLD_RANK" = 1 ]; then echo the disk is full >&2; exit 3; fi'
-    until_names_are_known = "until mpirun -n 2 true 2>/dev/null; do sleep 1; done"
 
     submission = await lab.submit(
-        f"{until_names_are_known}; mpirun -n 2 sh -c '{fails}'",
+        f"{UNTIL_NAMES_ARE_KNOWN}; mpirun -n 2 sh -c '{fails}'",
         image=MPI.name,
         runtime="TrainingRuntime/mlx-distributed",
     )
