@@ -5,6 +5,7 @@ from __future__ import annotations
 import posixpath
 import signal
 import tempfile
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -15,14 +16,23 @@ import click
 
 from ptjob_provider.cli import tables
 from ptjob_provider.cli.copying import counted
-from ptjob_provider.cli.output import EXIT_USAGE, Failure, cancel_on, notice, run, say
+from ptjob_provider.cli.output import (
+    EXIT_INTERRUPTED,
+    EXIT_TERMINATED,
+    EXIT_USAGE,
+    Failure,
+    cancel_on,
+    notice,
+    run,
+    say,
+)
 from ptjob_provider.cli.parameters import pass_target, pod_options, table_output_option, target_options
 from ptjob_provider.core.identity import is_object_name
 from ptjob_provider.core.outputs.contract import SCHEME
 from ptjob_provider.core.status import since_1970
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Coroutine, Iterator
 
     from ptjob_provider.cli.target import Target
     from ptjob_provider.core.identity import Manifest
@@ -125,7 +135,7 @@ def cp(target: Target, source: str, target_path: str, *, image: str | None, user
 
     from_claim, to_claim = claim_path(source), claim_path(target_path)
     access = partial(_with_files, target, image=image, user=user)
-    with tempfile.TemporaryFile() as archive:
+    with tempfile.TemporaryFile() as archive, _saying_what_is_left(target_path):
         if from_claim and not to_claim:
             claim, path = from_claim
             local = Path(target_path).resolve()
@@ -135,14 +145,14 @@ def cp(target: Target, source: str, target_path: str, *, image: str | None, user
             if local.is_dir():
                 local /= posixpath.basename(path.rstrip("/")) or claim
             with counted(archive, "writing") as read:
-                run(LocalFiles(local.parent).unpack(read, "", local.name))
+                run(_until_told(LocalFiles(local.parent).unpack(read, "", local.name)))
         elif to_claim and not from_claim:
             claim, path = to_claim
             local = Path(source).resolve()
             if not local.exists():
                 raise Failure(f"SOURCE: {local} is not there", EXIT_USAGE)
             with counted(archive, "reading") as written:
-                run(LocalFiles(local.parent).pack(local.name, written))
+                run(_until_told(LocalFiles(local.parent).pack(local.name, written)))
             archive.seek(0)
             # A path that ends in /, or is empty, names the folder to copy into.
             remote_folder, last = posixpath.split(path)
@@ -152,6 +162,22 @@ def cp(target: Target, source: str, target_path: str, *, image: str | None, user
             rule = "one of both has to be pvc://CLAIM/PATH, the other a path on this machine"
             raise Failure(f"SOURCE TARGET: {source} {target_path} is not allowed; {rule}", EXIT_USAGE)
     say(f"copied {source} to {target_path}", err=True)
+
+
+@contextmanager
+def _saying_what_is_left(target: str) -> Iterator[None]:
+    try:
+        yield
+    except SystemExit as stopped:
+        if stopped.code in {EXIT_INTERRUPTED, EXIT_TERMINATED}:
+            notice(f"stopped: {target} is as it was, or a complete copy")
+        raise
+
+
+async def _until_told(work: Coroutine[Any, Any, None]) -> None:
+    """Do the work on this machine, until a signal tells to stop."""
+    cancel_on(signal.SIGTERM, signal.SIGHUP)
+    await work
 
 
 def claim_path(text: str) -> tuple[str, str] | None:

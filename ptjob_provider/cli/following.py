@@ -57,8 +57,6 @@ T = TypeVar("T")
 INSTANCE = "ptjob"
 """Distinguishes jobs of the command line from those of orchestrators in the same namespace."""
 
-_EXIT_TERMINATED = 128 + signal.SIGTERM
-
 
 @dataclass(frozen=True, kw_only=True)
 class Ending:
@@ -267,7 +265,7 @@ class Following:
     def until_end(self, work: Coroutine[Any, Any, T]) -> T:
         """Run the coroutine; Ctrl-C and SIGTERM stop following, and keep or delete the job as requested."""
         try:
-            return run(guarded(work, self.interrupted), cancelled=_EXIT_TERMINATED)
+            return run(guarded(work, self.interrupted))
         finally:
             self.sink.close()
 

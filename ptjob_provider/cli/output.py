@@ -25,6 +25,7 @@ EXIT_USAGE = click.UsageError.exit_code
 EXIT_NOT_FOUND = 3
 EXIT_TRY_AGAIN = 75
 EXIT_INTERRUPTED = 130
+EXIT_TERMINATED = 143
 
 CONTROL = r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]"
 """All of C0 and C1 except tab and line feed, and the surrogates that stand for undecodable bytes of a name."""
@@ -108,12 +109,10 @@ def failure_of(error: PTJobError) -> Failure:
     return Failure(str(error), EXIT_TRY_AGAIN if is_passing else EXIT_FAILED)
 
 
-def run(work: Coroutine[Any, Any, T], *, cancelled: int = EXIT_INTERRUPTED) -> T:
-    """Run the coroutine; translate the core's errors to messages and exit codes, Ctrl-C to 130, and other signals.
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Run the coroutine; translate the core's errors to messages and exit codes, Ctrl-C to 130, SIGTERM to 143.
 
-    Args:
-        work: the coroutine.
-        cancelled: the exit code if it is cancelled by another signal, see `cancel_on`.
+    See `cancel_on`.
     """
     import asyncio
 
@@ -124,7 +123,7 @@ def run(work: Coroutine[Any, Any, T], *, cancelled: int = EXIT_INTERRUPTED) -> T
     except KeyboardInterrupt:
         raise SystemExit(EXIT_INTERRUPTED) from None
     except asyncio.CancelledError:
-        raise SystemExit(cancelled) from None
+        raise SystemExit(EXIT_TERMINATED) from None
 
 
 def cancel_on(*signals: int) -> None:

@@ -8,7 +8,9 @@ import json
 import os
 import signal
 import socket
+import tarfile
 import tempfile
+import threading
 import time
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,6 +21,7 @@ from click.testing import CliRunner
 
 from ptjob_provider.cli import main, tables
 from ptjob_provider.core.local import store
+from ptjob_provider.core.local.inspector import LocalFiles
 from rows import each_row
 
 if TYPE_CHECKING:
@@ -181,7 +184,34 @@ def test_a_copy_that_is_stopped_leaves_no_pod(
     result = ptjob(None, "data", *words, inspector=inspector)
 
     assert inspector.pods == 0
-    assert result.exit_code == 130
+    assert result.exit_code == 143
+
+
+def test_a_copy_on_this_machine_that_is_stopped_replaces_nothing(tmp_path: Path) -> None:
+    """The thread that copies does not notice that its task was cancelled."""
+    (tmp_path / "model.pt").write_bytes(b"old")
+    reads, goes_on = threading.Event(), threading.Event()
+
+    class Slow(io.BytesIO):
+        def read(self, size: int | None = -1) -> bytes:
+            reads.set()
+            goes_on.wait(60)
+            return super().read(size)
+
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w|") as made:
+        made.addfile(tarfile.TarInfo("model.pt"))
+
+    async def stopped() -> None:
+        copying = asyncio.create_task(LocalFiles(tmp_path).unpack(Slow(packed.getvalue()), "", "model.pt"))
+        await asyncio.to_thread(reads.wait, 60)
+        copying.cancel()
+        await asyncio.wait([copying])
+        goes_on.set()
+
+    asyncio.run(stopped())  # which waits for the thread
+
+    assert [(file.name, file.read_bytes()) for file in tmp_path.iterdir()] == [("model.pt", b"old")]
 
 
 def test_a_folder_that_cannot_be_copied_completely_is_not_there(machine: Machine, tmp_path: Path) -> None:

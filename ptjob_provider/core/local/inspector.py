@@ -9,7 +9,7 @@ import socket
 from collections import deque
 from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
 
 import psutil
 
@@ -41,6 +41,8 @@ _NEWEST = 4 * 1024 * 1024
 """
 
 _NOT_MEASURED = "CPU and memory are not measured on this machine: its own `top` shows them"
+
+T = TypeVar("T")
 
 
 class LocalInspector:
@@ -158,14 +160,14 @@ class LocalFiles:
 
     async def pack(self, path: str, stream: IO[bytes]) -> None:
         """Write an archive; see `ClaimFiles.pack`."""
-        with self._as_invalid(path):
-            await asyncio.to_thread(lambda: claim_files.pack(claim_files.below(self._root, path), stream))
+        with self._as_invalid(path), _until_cancelled(stream) as written:
+            await asyncio.to_thread(lambda: claim_files.pack(claim_files.below(self._root, path), written))
 
     async def unpack(self, stream: IO[bytes], folder: str, name: str) -> None:
         """Extract an archive; see `ClaimFiles.unpack`."""
-        with self._as_invalid(folder):
+        with self._as_invalid(folder), _until_cancelled(stream) as read:
             place = claim_files.below(self._root, folder)
-            await asyncio.to_thread(lambda: claim_files.unpack(stream, self._root, place, name))
+            await asyncio.to_thread(lambda: claim_files.unpack(read, self._root, place, name))
 
     @contextmanager
     def _as_invalid(self, path: str) -> Iterator[None]:
@@ -193,3 +195,32 @@ def _claim(namespace: str, path: Path) -> dict[str, Any]:
         "spec": {"accessModes": ["ReadWriteMany"], "volumeName": str(path)},
         "status": {"phase": "Bound"},
     }
+
+
+class _UntilCancelled:
+    """Stream that ends a thread which reads or writes it: cancelling its task does not."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+        self.is_cancelled = False
+
+    def read(self, size: int = -1) -> bytes:
+        return self._checked(self._stream.read(size))
+
+    def write(self, piece: bytes) -> int:
+        return self._checked(self._stream.write(piece))
+
+    def _checked(self, done: T) -> T:
+        if self.is_cancelled:
+            raise InterruptedError
+        return done
+
+
+@contextmanager
+def _until_cancelled(stream: IO[bytes]) -> Iterator[IO[bytes]]:
+    """Yield the stream; afterwards, whoever still reads or writes it gets an error, and so replaces nothing."""
+    guarded = _UntilCancelled(stream)
+    try:
+        yield cast("IO[bytes]", guarded)
+    finally:
+        guarded.is_cancelled = True
