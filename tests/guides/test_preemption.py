@@ -85,7 +85,6 @@ def found(folder: Path) -> tuple[str, int]:
 
 def repeats_no_step(python: Path, program: Path, folder: Path) -> Iterator[str]:
     """Run a program, stop it, run it again; yield what is wrong."""
-    folder.mkdir()
     lines, code = told_to_stop(started(python, program, folder, None), after=25)
     path, saved = found(folder)
     if code == 0 or saved < 25:
