@@ -88,7 +88,7 @@ async def test_a_later_attempt_gets_the_newest_complete_checkpoint(kind: str) ->
     assert (job["kind"], folder.container_path) == (kind, "/data/ckpt")
     assert f"{since:%FT%TZ}" == first.first_started_at
     [sentence] = task.told
-    assert "it gets PTJOB_RESUME_FROM=/data/ckpt/checkpoint-800, step 800 (the highest step)" in sentence
+    assert "it gets pvc://runs/ckpt/checkpoint-800 as PTJOB_RESUME_FROM, step 800 (the highest step)" in sentence
 
 
 async def test_without_a_complete_checkpoint_the_variable_is_absent_and_the_log_says_so() -> None:

@@ -54,8 +54,8 @@ class Checkpoint(Record):
         """Return what the log says about the choice."""
         step = "" if self.step is None else f", step {self.step}"
         result = f"no complete checkpoint is below {folder.uri}, so it gets no {RESUME_ENV}"
-        for name, place in self.variables(folder).items():
-            result = f"it gets {name}={place}{step} ({self.order})"
+        if self.path is not None:
+            result = f"it gets {posixpath.join(folder.uri, self.path).rstrip('/')} as {RESUME_ENV}{step} ({self.order})"
         skipped = [f"skipped {name or '.'}: {reason}" for name, reason in self.skipped]
         older = [f"{self.older} of before the task's first attempt"] if self.older else []
         return "; ".join([result, *skipped, *older])
