@@ -27,8 +27,8 @@ EXIT_TRY_AGAIN = 75
 EXIT_INTERRUPTED = 130
 EXIT_TERMINATED = 143
 
-CONTROL = r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]"
-"""All of C0 and C1 except tab and line feed, and the surrogates that stand for undecodable bytes of a name."""
+CONTROL = r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+"""All of C0 and C1 except tab and line feed, what turns a text's direction, and the surrogates of undecodable bytes."""
 _LAST_C1 = 0x9F
 
 

@@ -44,10 +44,11 @@ def write(machine: Machine) -> None:
         (SAID, SHOWN),
         ("\x00\r\x85é💾", r"\x00\x0d\x85é💾"),
         ("a\udcffb", r"a\udcffb"),
+        ("loss\u202eabc\u2066", r"loss\u202eabc\u2066"),
     ],
 )
 def test_control_characters_are_shown_and_not_sent(text: str, expected: str) -> None:
-    """C0 and C1 characters, and bytes of a name that are not UTF-8; line breaks and tabs are kept."""
+    """C0 and C1 characters, bytes of a name that are not UTF-8, what turns a text round; not line breaks and tabs."""
     assert printable(text) == expected
 
 
