@@ -286,6 +286,7 @@ def pipeline():
     def step(): pass
 if __name__ == "__main__":
     main()
+    json.loads("1")
 if not CFG:
     pipeline()
     sys.exit(main())

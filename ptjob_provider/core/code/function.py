@@ -301,7 +301,7 @@ class _File:
     def _notice(self) -> str:
         """Return a sentence about the calls at the top level, and settings of modules, that the job does not run."""
         found = {}
-        others = [node for node in self.tree.body if node not in self.kept]
+        others = [node for node in self.tree.body if node not in self.kept and not _is_for_scripts(node)]
         for node in (each for other in others for each in _statements(other) if isinstance(each, _SIMPLE)):
             changed = self._changed(node)
             called = _root(node.value) if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) else ""
@@ -311,6 +311,11 @@ class _File:
                 found[f"{text:.80}"] = f"{text:.80} (line {node.lineno})"
         listed = ", ".join([*[*found.values()][:_MOST_CALLS], *["…"][: len(found) - _MOST_CALLS]])
         return f"function {self.name}: {listed} is not run in the job; call it in the function" if found else ""
+
+
+def _is_for_scripts(node: ast.stmt) -> bool:
+    """Return whether the statement is `if __name__ == "__main__":`, which is meant for the caller alone."""
+    return isinstance(node, ast.If) and ast.unparse(node.test) == "__name__ == '__main__'"
 
 
 def _acts(value: Any) -> bool:
