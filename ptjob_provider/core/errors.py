@@ -88,7 +88,8 @@ class NotThere(InvalidSpec):
     def claim(cls, claim: str, namespace: str, *, where: str = "") -> NotThere:
         """Build the error for a missing claim; `where` says where it was looked for."""
         looked = f" ({where})" if where else ""
-        return cls(f"claim: {claim!r} is not there{looked}; name a claim of namespace {namespace}: ptjob data list")
+        allowed = f"name a claim of namespace {namespace} (ptjob data list), or make it (ptjob data create {claim})"
+        return cls(f"claim: {claim!r} is not there{looked}; {allowed}")
 
 
 class UnsupportedByBackend(PTJobError):
