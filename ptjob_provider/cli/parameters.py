@@ -137,7 +137,7 @@ def _pattern(context: click.Context, param: click.Parameter, value: str | None) 
     from ptjob_provider.core.training_progress import LinePattern
 
     try:
-        return value and LinePattern(value)
+        return None if value is None else LinePattern(value)
     except InvalidSpec as error:
         raise click.BadParameter(error.allowed, ctx=context, param=param) from None
 

@@ -111,6 +111,7 @@ LINES: tuple[tuple[str, int, str, str, str], ...] = (
     ("render --image i --name ''", 2, "--name", "''", "leave the flag out"),
     ("JOB --sync-image ''", 2, "--sync-image", "''", "leave the flag out"),
     ("JOB --shell '' a", 2, "--shell", "''", "leave the flag out"),
+    ("run --progress '' --image i -- python t.py", 2, "--progress", "''", "(?P<step>…)"),
     ("JOB --name Bad_Name", 2, "--name", "Bad_Name", NAME),
     ("JOB --name d-", 2, "--name", "'d-'", "a letter or digit at the end"),
     (f"JOB --name {'a' * 60}", 2, "Error: --name: ", "'aaa", "at most 54 characters"),
