@@ -304,6 +304,22 @@ async def test_a_replica_that_fails_as_rank_0_ends_is_told_of_though_the_job_suc
     assert any("bad batch" in str(change) for change in backend.patches) is not hands_off
 
 
+async def test_a_success_after_an_eviction_is_doubted() -> None:
+    """A program that stops when it is told to, and exits with 0, makes the operator report a success."""
+    evicted = pod(MASTER, exited(0), phase="Succeeded")
+    reason = {"reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting"}
+    evicted["status"]["conditions"] = [{"type": "DisruptionTarget", "status": "True", **reason}]
+    sink = ListSink()
+
+    outcome = await follow(
+        showing(Observation(job=job("Running", "Succeeded"), pods=[evicted])), submission(), sink=sink
+    )
+
+    assert outcome.outcome is Outcome.SUCCEEDED
+    [said] = [text for text in sink.notices if "told to stop" in text]
+    assert "(EvictionByEvictionAPI: Eviction API: evicting): see whether its training is complete" in said
+
+
 @pytest.mark.parametrize("runs_at_last", [False, True])
 async def test_a_success_without_a_replica_that_never_ran_says_so(*, runs_at_last: bool) -> None:
     """The operator counts rank 0 alone: a worker may still wait for its image, and rank 0 may have trained alone."""

@@ -294,8 +294,14 @@ class PodHistory:
 
     def has_run(self, replica: str) -> bool:
         """Return whether the training container of a replica is known to have run."""
-        ends = (end for end in self.terminations if end.replica == replica and end.kind is ContainerKind.TRAINING)
-        return replica in self.running or any(end.has_run for end in ends)
+        return replica in self.running or any(end.has_run for end in self._ends_of(replica))
+
+    def last_end(self, replica: str) -> Termination | None:
+        """Return the newest observed end of the replica's training container; None if there is none."""
+        return next(reversed(self._ends_of(replica)), None)
+
+    def _ends_of(self, replica: str) -> list[Termination]:
+        return [end for end in self.terminations if end.replica == replica and end.kind is ContainerKind.TRAINING]
 
     def lost_seconds(self) -> dict[str, float]:
         """Return, by replica, the total seconds of the training container's runs that were followed by another run."""

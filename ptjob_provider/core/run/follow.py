@@ -493,6 +493,13 @@ class _Follower:
             return self._failure(Outcome.FAILED, why, report)
         for note in notes(report, self.submission.outputs) if report else ():
             self.sink.notice(f"{self.ref}: {note}")
+        last = self.known.pods.last_end(self.submission.rank0)
+        if last is not None and last.disruption:
+            told = clip(last.disruption, _REASON)
+            self.sink.notice(
+                f"{self.ref}: rank 0 ended with exit code 0 after it was told to stop ({told}): see whether its "
+                "training is complete; a program that stops early must not exit with 0"
+            )
         result = self._result(status, report, None)
         return JobOutcome(outcome=Outcome.SUCCEEDED, status=status, result=result, cursor=self.log.cursor)
 
