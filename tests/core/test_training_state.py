@@ -23,11 +23,12 @@ from ptjob_provider.core.identity import (
     REPORTED_ANNOTATION,
 )
 from ptjob_provider.core.logs import LogCursor, LogLine
+from ptjob_provider.core.run import training_state
 from ptjob_provider.core.run.follow import follow
 from ptjob_provider.core.run.progress import JobProgress
 from ptjob_provider.core.run.training_state import MAX_REPLICAS, MAX_SIZE, TrainingState
 from ptjob_provider.core.status import JobPhase, JobStatus
-from ptjob_provider.core.training_progress import LinePattern, of_trainer
+from ptjob_provider.core.training_progress import LinePattern, ProgressReader, of_trainer
 from rows import each_row
 
 if TYPE_CHECKING:
@@ -102,6 +103,23 @@ async def test_a_failed_job_has_its_steps_beside_the_diagnosis_and_names_who_fai
     master, worker = outcome.progress["replicas"]
     assert (worker["phase"], worker["exit_code"], worker["failed_first"]) == ("Failed", 3, True)
     assert (master["reason"], master["failed_first"]) == ("stopped with the job", False)
+
+
+def test_of_a_log_that_is_faster_than_anybody_reads_the_newest_lines_are_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Looking at each of 50,000 lines a second would hold up all other jobs of a triggerer."""
+    monkeypatch.setattr(training_state, "_SECONDS", 3600)
+    looked_at: list[str] = []
+    reads = ProgressReader.feed
+    monkeypatch.setattr(
+        ProgressReader, "feed", lambda reader, line: (looked_at.append(line.text), reads(reader, line))[1]
+    )
+    (first,) = lines("step 1/9999 loss=1")
+
+    state = state_after(*(replace(first, text=f"step {number}/9999 loss=1") for number in range(1, 5001)))
+
+    assert (state.progress.step, state.first_step, len(looked_at)) == (5000, 1, 200)
 
 
 async def test_a_later_attempt_says_once_where_it_went_on() -> None:

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import re
+import time
+from collections import deque
 from itertools import accumulate, takewhile
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -44,6 +47,9 @@ _REPLICAS_SIZE, _METRICS_SIZE = 6 * 1024, 1536
 _WAITS, _REASON = 300, 100
 """Maximum characters of texts."""
 
+_LINES, _SECONDS = 100, 0.1
+"""Maximum number of lines that are looked at in so many seconds: of a log that is faster, these and the newest ones."""
+
 _STOPPED = "stopped with the job"
 
 
@@ -69,6 +75,8 @@ class TrainingState:
         self.first_step: int | None = None
         self.earlier: Sequence[Mapping[str, Any]] = ()
         self._reader: ProgressReader | None = None  # most followed jobs have no log yet
+        self._late: deque[LogLine] = deque(maxlen=_LINES)
+        self._lines_left, self._counts_from = _LINES, -math.inf
         self._curve = Curve()
         self._told: Progress | None = None
         self._read_until = 0
@@ -80,6 +88,7 @@ class TrainingState:
     @property
     def progress(self) -> Progress:
         """Return how far the training is: as its kind's operator reports it, else as rank 0's log says."""
+        self._catch_up()
         read = self._reader.progress if self._reader else None
         return self._told or read or Progress()
 
@@ -91,6 +100,21 @@ class TrainingState:
 
     def take(self, line: LogLine) -> None:
         """Take the next line of rank 0's log; a line that cannot be read ends the reading, and not the log."""
+        now = time.monotonic()
+        if now >= self._counts_from + _SECONDS:
+            self._lines_left, self._counts_from = _LINES, now
+            self._catch_up()
+        if self._lines_left:
+            self._lines_left -= 1
+            self._read(line)
+        else:
+            self._late.append(line)
+
+    def _catch_up(self) -> None:
+        while self._late:
+            self._read(self._late.popleft())
+
+    def _read(self, line: LogLine) -> None:
         if self._is_broken:
             return
         try:
