@@ -113,7 +113,9 @@ def ls(target: Target, address: str, *, image: str | None, user: int | None, out
     if remote is None:
         raise Failure(f"{address}: allowed: pvc://CLAIM/PATH", EXIT_USAGE)
     claim, path = remote
-    files = run(_with_files(target, claim, lambda files: files.listed(path), image=image, user=user))
+    files = run(
+        _with_files(target, claim, lambda files: files.listed(path), image=image, user=user), cancelled=EXIT_TERMINATED
+    )
     rows = [{**each, "modified": _instant(each["modified"])} for each in files]
     tables.show_rows(rows, partial(tables.files, rows), output)
 
@@ -140,24 +142,27 @@ def cp(target: Target, source: str, target_path: str, *, image: str | None, user
             claim, path = from_claim
             local = Path(target_path).resolve()
             with counted(archive, "copying") as written:
-                run(access(claim, lambda files: files.pack(path, written)))
+                run(access(claim, lambda files: files.pack(path, written)), cancelled=EXIT_TERMINATED)
             archive.seek(0)
             if local.is_dir():
                 local /= posixpath.basename(path.rstrip("/")) or claim
             with counted(archive, "writing") as read:
-                run(_until_told(LocalFiles(local.parent).unpack(read, "", local.name)))
+                run(_until_told(LocalFiles(local.parent).unpack(read, "", local.name)), cancelled=EXIT_TERMINATED)
         elif to_claim and not from_claim:
             claim, path = to_claim
             local = Path(source).resolve()
             if not local.exists():
                 raise Failure(f"SOURCE: {local} is not there", EXIT_USAGE)
             with counted(archive, "reading") as written:
-                run(_until_told(LocalFiles(local.parent).pack(local.name, written)))
+                run(_until_told(LocalFiles(local.parent).pack(local.name, written)), cancelled=EXIT_TERMINATED)
             archive.seek(0)
             # A path that ends in /, or is empty, names the folder to copy into.
             remote_folder, last = posixpath.split(path)
             with counted(archive, "copying") as read:
-                run(access(claim, lambda files: files.unpack(read, remote_folder, last or local.name)))
+                run(
+                    access(claim, lambda files: files.unpack(read, remote_folder, last or local.name)),
+                    cancelled=EXIT_TERMINATED,
+                )
         else:
             rule = "one of both has to be pvc://CLAIM/PATH, the other a path on this machine"
             raise Failure(f"SOURCE TARGET: {source} {target_path} is not allowed; {rule}", EXIT_USAGE)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ptjob_provider.cli.live_line import LiveLine
 from ptjob_provider.cli.output import (
+    EXIT_TERMINATED,
     EXIT_USAGE,
     Failure,
     cancel_on,
@@ -265,7 +266,7 @@ class Following:
     def until_end(self, work: Coroutine[Any, Any, T]) -> T:
         """Run the coroutine; Ctrl-C and SIGTERM stop following, and keep or delete the job as requested."""
         try:
-            return run(guarded(work, self.interrupted))
+            return run(guarded(work, self.interrupted), cancelled=EXIT_TERMINATED)
         finally:
             self.sink.close()
 

@@ -109,10 +109,12 @@ def failure_of(error: PTJobError) -> Failure:
     return Failure(str(error), EXIT_TRY_AGAIN if is_passing else EXIT_FAILED)
 
 
-def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run the coroutine; translate the core's errors to messages and exit codes, Ctrl-C to 130, SIGTERM to 143.
+def run(work: Coroutine[Any, Any, T], *, cancelled: int = EXIT_INTERRUPTED) -> T:
+    """Run the coroutine; translate the core's errors to messages and exit codes, Ctrl-C to 130, and other signals.
 
-    See `cancel_on`.
+    Args:
+        work: the coroutine.
+        cancelled: the exit code if it is cancelled by another signal, see `cancel_on`.
     """
     import asyncio
 
@@ -123,7 +125,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     except KeyboardInterrupt:
         raise SystemExit(EXIT_INTERRUPTED) from None
     except asyncio.CancelledError:
-        raise SystemExit(EXIT_TERMINATED) from None
+        raise SystemExit(cancelled) from None
 
 
 def cancel_on(*signals: int) -> None:

@@ -95,4 +95,4 @@ async def test_the_second_attempt_of_a_task_gets_the_path_in_its_container(world
     first, second = (sink.lines[0] for sink in sinks)
     assert first == "from None"
     assert second.endswith("/ckpt/step-2.pt")
-    assert any("PTJOB_RESUME_FROM=/state/ckpt/step-2.pt, step 2 (" in notice for notice in sinks[1].notices)
+    assert any("/ckpt/step-2.pt as PTJOB_RESUME_FROM, step 2 (" in notice for notice in sinks[1].notices)

@@ -16,7 +16,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from half_written import LONG_AGO, copied, cut, found, look
@@ -577,8 +577,17 @@ class TestPickles:
         assert look(top)["path"] in {None, name.partition("/")[0]}
 
 
+def is_json(file: Path) -> bool:
+    try:
+        json.loads(file.read_text())
+    except (OSError, ValueError):
+        return False
+    return True
+
+
 @settings(max_examples=100, deadline=None)
 @given(seed=st.integers(0, 2**32))
+@example(seed=709610)
 def test_a_cut_folder_of_trainer_is_found_only_if_nothing_of_it_is_missing(
     seed: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -588,6 +597,4 @@ def test_a_cut_folder_of_trainer_is_found_only_if_nothing_of_it_is_missing(
     newer = copied(TRAINER, top / "checkpoint-4")
     what = cut(newer, Random(seed))  # noqa: S311 - a cut, no secret
 
-    is_whole = what.startswith("trainer_state.json") and (newer / "trainer_state.json").stat().st_size == 751
-
-    assert found(top) == ("checkpoint-4" if is_whole else "checkpoint-3"), what
+    assert found(top) == ("checkpoint-4" if is_json(newer / what.partition(" ")[0]) else "checkpoint-3"), what
