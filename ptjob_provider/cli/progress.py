@@ -42,7 +42,7 @@ _STARTED = {"Running", "Succeeded", "Failed"}
 
 @dataclass(frozen=True, kw_only=True)
 class Seen:
-    """What a log says about a training.
+    """Progress and curve of a training, read from its log.
 
     Attributes:
         progress: its state after the last line.

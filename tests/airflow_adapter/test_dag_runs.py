@@ -64,7 +64,7 @@ def test_every_line_of_rank_0_is_in_the_log_once(ran: Ran, dag_id: str) -> None:
 
 
 @pytest.mark.parametrize("dag_id", ["plain", "deferred", "sensed", "sensed_deferred"])
-def test_how_far_the_training_came_is_in_airflows_database(ran: Ran, dag_id: str) -> None:
+def test_airflows_database_has_the_last_step_of_a_training(ran: Ran, dag_id: str) -> None:
     told = ran.result(f"{dag_id}.progress")
 
     assert (told["phase"], told["step"], told["total"], told["metrics"]) == ("Succeeded", 3, 3, {"loss": 0.25})

@@ -257,7 +257,7 @@ def test_a_worker_that_waits_writes_progress_in_another_thread(backend: Scripted
     assert threading.main_thread() not in [thread for _, thread in beside]
 
 
-async def test_whoever_goes_on_waits_for_a_request_that_is_in_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_task_goes_on_after_the_last_write_of_its_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     """Airflow 3.1 would give the next request its response."""
     monkeypatch.setattr(supervisor, "TRIGGER_PATIENCE", 0.05)
     released, order = threading.Event(), list[str]()

@@ -145,7 +145,7 @@ def test_an_ended_training_is_read_once(server: TrainingServer, page: Page) -> N
     assert asks_nothing_more(page)
 
 
-def test_what_a_training_has_written_is_text(server: TrainingServer, page: Page) -> None:
+def test_names_and_messages_of_a_training_are_shown_as_text(server: TrainingServer, page: Page) -> None:
     page.open(server.page("digits", "hostile"), until="Elsewhere")
 
     assert page.text.count(trainings.HOSTILE) > 10

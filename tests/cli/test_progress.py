@@ -175,7 +175,7 @@ def test_a_train_jobs_pod_is_found_by_its_replica(ptjob: Callable[..., Result]) 
     assert inspector.asked == [("digits-node-0-0-x7f2k", "main", FEW_LINES)]
 
 
-def test_what_a_train_jobs_program_reports_counts_more_than_its_log(ptjob: Callable[..., Result]) -> None:
+def test_trainer_status_counts_more_than_the_log(ptjob: Callable[..., Result]) -> None:
     """A list asks for no log then."""
     reported = {"progressPercentage": 45, "estimatedRemainingSeconds": 795, "lastUpdatedTime": at(0)}
     made = job(**TRAIN_JOB, status={"jobsStatus": [{"name": "node", "ready": 1}], "trainerStatus": reported})

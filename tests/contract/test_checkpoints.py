@@ -52,7 +52,7 @@ async def test_the_newest_complete_checkpoint_is_found_on_the_claim(world: World
     assert "is cut" in why
 
 
-async def test_what_was_there_before_the_first_attempt_is_not_found(world: World) -> None:
+async def test_a_checkpoint_from_before_the_first_attempt_is_not_used(world: World) -> None:
     """By the clock of the storage, for which a cluster allows two minutes."""
     checkpoint = await found(world, ahead=1000)
 

@@ -345,7 +345,7 @@ class TestOrder:
         assert (report["path"], report["step"]) == ("epoch-0009.pt", None)
         assert "time of modification" in report["order"]
 
-    def test_what_is_older_than_the_tasks_first_attempt_is_another_trainings(self, tmp_path: Path) -> None:
+    def test_a_checkpoint_older_than_the_first_attempt_is_not_used(self, tmp_path: Path) -> None:
         write(tmp_path / "finished.pt", zipped(), at=1_900_000_000)
 
         report = look(tmp_path, since=1_900_000_001)

@@ -57,7 +57,7 @@ def test_an_attempt_that_begins_anew_beside_a_checkpoint_is_told_how_to_resume(f
         said(5, FIRST, step=1),  # the same, near the beginning
     ],
 )
-def test_what_is_not_known_for_sure_is_not_said(text: str) -> None:
+def test_an_attempt_with_uncertain_steps_gets_no_sentence(text: str) -> None:
     assert text == ""
 
 

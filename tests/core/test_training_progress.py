@@ -310,7 +310,7 @@ def test_the_time_left_after_a_tenth_of_a_run_is_near_the_truth() -> None:
     assert most <= 0.25
 
 
-def test_what_is_written_behind_a_bar_is_none_of_its_metrics() -> None:
+def test_numbers_behind_a_bar_are_no_metrics() -> None:
     """Lightning writes its last sentence without a line end before it."""
     bar = "Epoch 2: 100%|█████| 80/80 [00:20<00:00,  3.90it/s, lr=[0.1], train_loss=0.5]"
 

@@ -49,7 +49,7 @@ LAST_TIMEOUT = 5.0
 
 
 class TaskProgress:
-    """What is known of the job that a worker follows, or, in a `ContinuedLog`, a trigger.
+    """Progress of one followed job, as a worker or, in a `ContinuedLog`, a trigger stores it.
 
     Args:
         task_instance: the task.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 PREFIX = "/ptjob/training"
-"""Where the page is below Airflow's address."""
+"""Path of the page below Airflow's address."""
 
 _BUILT = Path(__file__).with_name("built")
 
@@ -28,7 +28,7 @@ _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'self'; require-trusted-types-for 'script'; trusted-types 'none'"
 )
-"""What a browser lets the page do: load itself, ask the server that it came from, and never take a text as markup."""
+"""Content security policy: the page may load itself and ask the server that it came from; no text becomes markup."""
 
 _HEADERS = (
     (b"content-security-policy", _POLICY.encode()),
