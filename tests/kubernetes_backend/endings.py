@@ -31,8 +31,18 @@ def _both_run(world: World) -> bool:
 
 
 def evict(kubectl: Kubectl, namespace: str, pod: str = f"{JOB}-worker-0") -> None:
-    """Evict a pod through the Eviction API, as draining its node does."""
-    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": namespace}}
+    """Evict a pod through the Eviction API, as draining its node does.
+
+    training-operator fails the job while such a pod is being deleted. If the operator is busy for as long as that
+    takes, it never sees the end and makes another pod; so the pod's program is given half a minute, whatever the
+    pod's own grace period. A program that ends at SIGTERM is still gone at once.
+    """
+    body = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": pod, "namespace": namespace},
+        "deleteOptions": {"gracePeriodSeconds": 30},
+    }
     path = f"/api/v1/namespaces/{namespace}/pods/{pod}/eviction"
     kubectl("create", "--raw", path, "--filename", "-", stdin=json.dumps(body))
 
