@@ -145,7 +145,7 @@ _RESULT = re.compile(r"(?i)loss|acc|ppl|perplexity|reward|grad_norm")
 
 _OTHER_LINE = re.compile(
     r"(?i)\b(?:val(?:id\w*)?|eval\w*|test(?:ing)?|sanity|warm-?up|infer\w*|predict\w*|averaged stats|total time"
-    r"|sav(?:e|ed|ing)|resum\w*|load\w*|(?<!/)checkpoint\w*)\b"
+    r"|sav(?:e|ed|ing)|resum\w*|(?:down|up)?load\w*|(?<!/)checkpoint\w*)\b"
 )
 _OTHER_BAR = re.compile(
     r"(?i)val|eval|test|sanity|predict|infer|sampl|warm|token|load|fetch|map|filter|generat|scan|sav|cach|split|shard|file"
@@ -304,7 +304,9 @@ def _metrics(text: str) -> dict[str, float]:
     return {tag: value for tag, value in found.items() if _plain(tag) not in _NO_METRICS}
 
 
-_NO_METRICS = {"epoch", "ep", "step", "global_step", "micro_step", "iter", "iteration", "batch", "rank", "v_num"}
+_NO_METRICS = {
+    *("epoch", "ep", "step", "global_step", "micro_step", "iter", "iteration", "batch", "total", "rank", "v_num"),
+}
 
 
 def _is_of_training(metrics: Mapping[str, float]) -> bool:

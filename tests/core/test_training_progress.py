@@ -166,6 +166,8 @@ OTHERS = (
     "Val epoch 0 has acc 0.249 and loss 1.386",
     "Epoch 3: test accuracy: 0.5",
     "Checkpoint at step 504",
+    "Downloading step 3/7",
+    "step=15 total=45",
     "warmup_step:1/20",
     "Total optimization steps = 196",
     "step: 1172.13 | forward: 652.41",
