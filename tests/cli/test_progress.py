@@ -283,7 +283,13 @@ def wait_for_line(machine: Machine, text: str) -> None:
 
 
 @pytest.fixture
-def trains(machine: Machine) -> Machine:
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a log take as long to read as a busy machine needs."""
+    monkeypatch.setattr(progress, "ANSWER", 300)
+
+
+@pytest.fixture
+def trains(machine: Machine, patient: None) -> Machine:
     """Return a machine with a job that has reached step 120 of 1,000."""
     machine.submit("trains", TRAINS)
     wait_for_line(machine, "step 120/1000")
@@ -371,6 +377,7 @@ def test_the_log_of_a_pod_that_has_not_started_is_not_asked_for(
     assert inspector.asked == []
 
 
+@pytest.mark.usefixtures("patient")
 def test_a_hostile_log_neither_breaks_the_terminal_nor_what_programs_read(machine: Machine) -> None:
     machine.submit("trains", HOSTILE)
     wait_for_line(machine, "xxx")
@@ -386,8 +393,8 @@ def test_a_hostile_log_neither_breaks_the_terminal_nor_what_programs_read(machin
     assert column(listed, "STEP") == ["2/9"]
 
 
+@pytest.mark.usefixtures("patient")
 def test_a_long_log_is_read_from_its_end(machine: Machine) -> None:
-    """A million lines of one and of two replicas, of which the last ones are read."""
     program = "import sys\nsys.stdout.write('step 1/9\\n' + 'x\\n' * 1_000_000 + 'step 5/9\\n')"
     machine.submit("trains", program)
     machine.finish("trains")
