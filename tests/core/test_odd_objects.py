@@ -185,6 +185,18 @@ class TestContainment:
         assert diagnoses.failed_replicas(progress.pods, ranks={}) == []
         assert diagnoses.in_brief("digits", progress.pods, succeeded, None, ranks={}) == "see ptjob get"
 
+    def test_progress_that_cannot_be_told_ends_no_job(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A triggerer tells that of all its jobs in turn."""
+        progress, _ = progress_of(job := job_of("PyTorchJob", replicas=1, template=TEMPLATE))
+        for name in ("_rows", "of_trainer"):
+            monkeypatch.setattr(f"ptjob_provider.core.run.training_state.{name}", lambda *_, **__: 1 / 0)
+        state = TrainingState()
+        state.known = progress
+
+        state.observe(job)
+
+        assert state.to_dict() == {}
+
     def test_an_error_for_people_is_no_fault(self) -> None:
         """Such as that of a kind which is unknown."""
         with pytest.raises(PTJobError, match="kind: 'Unheard' is not allowed"):

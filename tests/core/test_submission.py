@@ -20,8 +20,16 @@ from ptjob_provider.core.errors import (
     KindNotServed,
     PermissionDenied,
 )
-from ptjob_provider.core.identity import DIAGNOSIS_ANNOTATION, EARLIER_ANNOTATION, REPORTED_ANNOTATION, Owner
-from ptjob_provider.core.run.attempts import EARLIER_SIZE, MAX_EARLIER, AttemptRecord, earlier_in
+from ptjob_provider.core.identity import (
+    CODE_ANNOTATION,
+    DIAGNOSIS_ANNOTATION,
+    EARLIER_ANNOTATION,
+    PREEMPTIONS_ANNOTATION,
+    REPORTED_ANNOTATION,
+    Owner,
+)
+from ptjob_provider.core.outgoing import outgoing
+from ptjob_provider.core.run.attempts import EARLIER_SIZE, MAX_EARLIER, AttemptRecord, earlier_in, with_own
 from ptjob_provider.core.run.cleanup import stop_and_wait
 from ptjob_provider.core.run.submit import (
     Submission,
@@ -639,9 +647,37 @@ async def test_the_newest_of_many_attempts_are_kept() -> None:
 
 
 @each_row(
-    "text", ["", "no list", "{}", "[1]", '[{"attempt": "x"}]', '[{"attempt": Infinity}]', '[{"job": "a"}]', "null"]
+    "text",
+    [
+        *("", "no list", "{}", "[1]", '[{"attempt": "x"}]', '[{"attempt": Infinity}]', '[{"job": "a"}]', "null"),
+        '[{"attempt": 99999999999999999999}]',
+    ],
 )
 def test_summaries_that_somebody_has_edited_are_none(text: str) -> None:
     meta = {"annotations": {EARLIER_ANNOTATION: text}}
 
     assert earlier_in({"metadata": meta}) == []
+
+
+@each_row("value", ["[" * 900 + "]" * 900, "NaN", '"\\ud800"', "9" * 30])
+@each_row(
+    ("annotation", "text"),
+    [
+        (EARLIER_ANNOTATION, '[{"attempt": 1, "rate": VALUE}]'),
+        (PREEMPTIONS_ANNOTATION, '{"ended": [{"node": VALUE}]}'),
+        (CODE_ANNOTATION, '{"digest": VALUE}'),
+        (REPORTED_ANNOTATION, '{"first_step": VALUE}'),
+    ],
+)
+async def test_what_somebody_has_written_on_a_job_can_leave_the_process(annotation: str, text: str, value: str) -> None:
+    """It is part of events, XComs and stored records; a triggerer has those of all jobs."""
+    backend, store = ScriptedBackend(), MemoryStore()
+    await submit(backend, store)
+    (job,) = backend.jobs.values()
+    job["metadata"]["annotations"][annotation] = text.replace("VALUE", value)
+
+    submission = Submission.of(job)
+
+    assert submission.to_dict()
+    for part in (submission.code_revision, submission.preemptions, with_own(job)):
+        assert json.dumps(outgoing(part)) == json.dumps(part)

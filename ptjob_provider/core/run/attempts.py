@@ -23,6 +23,7 @@ from ptjob_provider.core.identity import (
     attempt_of,
     is_owned_by,
 )
+from ptjob_provider.core.outgoing import outgoing
 from ptjob_provider.core.versions import MALFORMED, Record, read_object
 
 if TYPE_CHECKING:
@@ -226,8 +227,11 @@ def earlier_in(job: Mapping[str, Any]) -> list[Summary]:
 
 
 def newest(summaries: Iterable[Summary]) -> list[Summary]:
-    """Return the newest of these summaries, at most MAX_EARLIER and EARLIER_SIZE, oldest first."""
-    kept = [*summaries][-MAX_EARLIER:]
+    """Return the newest of these summaries, at most MAX_EARLIER and EARLIER_SIZE, oldest first.
+
+    They are as they can leave the process: somebody may have edited those of a job.
+    """
+    kept = [each for each in outgoing([*summaries][-MAX_EARLIER:]) if isinstance(each["attempt"], int)]
     while kept and len(json.dumps(kept)) > EARLIER_SIZE:
         del kept[0]
     return kept

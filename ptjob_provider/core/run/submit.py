@@ -157,7 +157,7 @@ class Submission:
             first_started_at=since or first_start(job),
             tensorboard_url=url_of(job),
             instance=owner_in(job).instance,
-            code_revision=read_object(annotation_of(job, CODE_ANNOTATION)) or None,
+            code_revision=outgoing(read_object(annotation_of(job, CODE_ANNOTATION))) or None,
             adopted_by=(annotation_of(job, ADOPTED_ANNOTATION),),
             earlier=attempts.earlier_in(job),
             preemptions=earlier_preemptions(job),
@@ -211,7 +211,7 @@ def first_start(job: Mapping[str, Any]) -> str:
 
 def earlier_preemptions(job: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
     """Return the ends of earlier attempts that the platform caused, as noted on the job."""
-    noted = read_object(annotation_of(job, PREEMPTIONS_ANNOTATION)).get("ended")
+    noted = outgoing(read_object(annotation_of(job, PREEMPTIONS_ANNOTATION))).get("ended")
     return tuple(each for each in noted if isinstance(each, dict)) if isinstance(noted, list) else ()
 
 

@@ -14,6 +14,7 @@ from collections import deque
 from itertools import accumulate, takewhile
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ptjob_provider.core.containment import contained
 from ptjob_provider.core.curve import Curve
 from ptjob_provider.core.diagnosis.last_lines import clip
 from ptjob_provider.core.history import ContainerKind
@@ -133,6 +134,7 @@ class TrainingState:
         if progress is not None and progress is not before and self._told is None:
             self._note(progress)
 
+    @contained(lambda *_: None)
     def observe(self, job: Mapping[str, Any]) -> None:
         """Take the job's object: its operator may report the training's progress, which then counts alone."""
         self.earlier = self.earlier or earlier_in(job)
@@ -176,6 +178,7 @@ class TrainingState:
         steps = {"first_step": self.first_step, "last_step": self.progress.step, "rate": self.progress.rate}
         return {} if self.first_step is None else {REPORTED_ANNOTATION: json.dumps(steps)}
 
+    @contained(lambda *_: {})
     def to_dict(self, outcome: JobOutcome | None = None) -> dict[str, Any]:
         """Return the state as JSON-safe fields, at most MAX_SIZE characters of JSON; {} before the first observation.
 
