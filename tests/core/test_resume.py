@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -156,6 +157,24 @@ async def test_a_look_without_an_answer_is_repeated(error: PTJobError) -> None:
     assert task.variables() == ["/data/ckpt/checkpoint-800"] * 2
     assert len(task.told) == 2
     assert "its checkpoints are looked at again" in task.told[0]
+
+
+async def test_one_look_has_its_time_though_none_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With `api_error_timeout` 0; the pod that looks takes seconds to start, and has a time limit of its own."""
+    task = Task()
+    await task.attempt()
+    find = task.backend.find_checkpoint
+
+    async def slowly(*args: Any, **how: Any) -> Checkpoint:
+        await asyncio.sleep(30)
+        return await find(*args, **how)
+
+    monkeypatch.setattr(task.backend, "find_checkpoint", slowly)
+
+    assert (await task.attempt(api_error_timeout=0.0)).attempt == 2
+    task.backend.refusals["find_checkpoint"] = [NO_ANSWER]
+    with pytest.raises(ClusterUnavailable, match="gave no answer"):
+        await task.attempt(api_error_timeout=0.0)
 
 
 async def test_a_job_that_is_adopted_is_not_looked_at() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ptjob_provider.core.errors import ClusterUnavailable, PTJobError
@@ -29,7 +28,7 @@ async def found_checkpoint(
         backend: where the job will run.
         rendered: the job; without declared checkpoints, nothing is looked at.
         since: creation time of the task's first attempt.
-        patience: seconds for which a look without an answer is repeated.
+        patience: seconds for which a look without an answer is repeated. Each look has a time limit of its own.
         tell: takes sentences about the choice.
 
     Raises:
@@ -39,19 +38,21 @@ async def found_checkpoint(
     if folder is None:
         return {}, None
     job = f"{meta['namespace']}/{meta['name']}"
-    with suppress(TimeoutError):
-        async with asyncio.timeout(patience):
-            while True:
-                try:
-                    found = await backend.find_checkpoint(rendered.manifest, folder, since=since)
-                except PTJobError as error:
-                    if not failed:
-                        tell(f"{job}: its checkpoints are looked at again, for up to {patience:.0f} s: {error}")
-                    failed = f": {error}"
-                    await asyncio.sleep(_PAUSE)
-                else:
-                    tell(readable(f"{job}: {found.sentence(folder)}"))
-                    return found.variables(folder), found.step
+    clock = asyncio.get_running_loop().time
+    ends = clock() + patience
+    while True:
+        try:
+            found = await backend.find_checkpoint(rendered.manifest, folder, since=since)
+        except PTJobError as error:
+            if not failed:
+                tell(f"{job}: its checkpoints are looked at again, for up to {patience:.0f} s: {error}")
+            failed = f": {error}"
+        else:
+            tell(readable(f"{job}: {found.sentence(folder)}"))
+            return found.variables(folder), found.step
+        if clock() + _PAUSE >= ends:
+            break
+        await asyncio.sleep(_PAUSE)
     unknown = f"{job}: whether {folder.uri} has a complete checkpoint is unknown after {patience:.0f} s{failed}"
     why = "No job was created, because one that begins at step 0 would overwrite what is there"
     raise ClusterUnavailable(f"{unknown}. {why}")
