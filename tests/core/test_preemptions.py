@@ -251,10 +251,48 @@ class TestWhatTheServerShows:
         else:
             job["status"]["conditions"][0]["type"] = condition
 
-        assert await made.after(submission, outcome) is outcome
+        with pytest.raises(ClusterUnavailable, match="was seen to fail, and the API server does not show that"):
+            await made.after(submission, outcome)
 
         assert store.record is not None
-        assert not store.record.ended
+        assert (store.record.ended, len(backend.jobs)) == (False, 1)
+
+    async def test_a_job_that_is_being_deleted_has_ended(self) -> None:
+        """Such as one that was given up here; what waits for its object are finalizers."""
+        backend, store = PreemptingStandIn("evicted"), MemoryStore()
+        made = session(backend, store)
+        submission = await made.submit(JOB)
+        outcome = await made.follow(submission)
+        (job,) = backend.jobs.values()
+        del job["status"]
+        job["metadata"]["deletionTimestamp"] = "2026-11-20T10:00:00Z"
+
+        assert await made.after(submission, outcome) is None
+
+    async def test_a_job_that_was_given_up_and_left_gets_no_other_beside_it(self) -> None:
+        backend = PreemptingStandIn("evicted")
+        made = session(backend)
+        submission = await made.submit(JOB)
+        outcome = await made.follow(submission)
+        left = replace(outcome, status=replace(outcome.status, phase=JobPhase.RUNNING))
+
+        assert await made.after(submission, left) is left
+
+    async def test_a_server_has_a_minute_though_a_refusal_is_final(self) -> None:
+        """`api_error_timeout` 0 is about refusals; an answer takes its time."""
+        backend = PreemptingStandIn("evicted")
+        made = session(backend, api_error_timeout=0.0)
+        submission = await made.submit(JOB)
+        outcome = await made.follow(submission)
+        read = backend.read
+
+        async def slowly(ref: Any) -> Any:
+            await asyncio.sleep(0.1)
+            return await read(ref)
+
+        backend.read = slowly  # type: ignore[method-assign]
+
+        assert await made.after(submission, outcome) is None
 
     async def test_a_server_that_does_not_answer_leaves_the_attempt_open(self) -> None:
         backend, store = PreemptingStandIn("evicted"), MemoryStore()

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from ptjob_provider.core.diagnosis import Cause, Diagnosis
 from ptjob_provider.core.run.outcome import JobOutcome, Outcome
+from ptjob_provider.core.status import JobPhase
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -36,8 +37,9 @@ def pause_after(count: int) -> float:
 
 
 def is_preempted(submission: Submission, outcome: JobOutcome) -> bool:
-    """Return whether the platform has ended this job."""
-    return outcome.outcome is Outcome.FAILED and len(outcome.preemptions) > len(submission.preemptions)
+    """Return whether the platform has ended this job; one that was given up and left in place has not ended."""
+    has_failed = outcome.outcome is Outcome.FAILED and outcome.status.phase is JobPhase.FAILED
+    return has_failed and len(outcome.preemptions) > len(submission.preemptions)
 
 
 def next_attempt_at(

@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_LEAST = 60.0
+"""Seconds for an answer, if `api_error_timeout`, which may be 0, is shorter."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Session:
@@ -123,7 +126,7 @@ class Session:
 
         Raises:
             JobTakenOver: a later try has adopted the job.
-            ClusterUnavailable: the server does not say whether the job has ended; the attempt is not concluded.
+            ClusterUnavailable: the server does not show that the job has ended; the attempt is not concluded.
         """
         limit, deadline = self.how_to_follow.get("limits", Limits()).max_preemptions, self.how_to_follow.get("deadline")
         now = datetime.now(UTC)
@@ -133,7 +136,8 @@ class Session:
         if deadline is not None and deadline <= max(due, now):
             return preemptions.overdue(outcome)
         if not await self._has_failed(submission):
-            return outcome
+            seen = f"{submission.ref} was seen to fail, and the API server does not show that"
+            raise ClusterUnavailable(f"{seen}. The job was left as it is: ptjob get {submission.ref.name}")
         record = self.store.load()
         if record is not None and (record.attempt, record.ended) == (submission.attempt, False):
             conclude_attempt(self.store, outcome.summary(submission.ref), preemptions=outcome.preemptions)
@@ -150,13 +154,15 @@ class Session:
         ref, limit = submission.ref, self.api_error_timeout
         errors = ApiErrors(str(ref), self._warn, timeout=limit)
         try:
-            async with asyncio.timeout(limit):
+            async with asyncio.timeout(limit := max(limit, _LEAST)):
                 job = (await errors.answer(lambda: self.backend.read(ref))).job
         except TimeoutError:
             raise ClusterUnavailable(f"{ref}: the API server did not say within {limit:.0f} s how it ended") from None
         if job is not None and submission.is_taken_over(job):
             raise JobTakenOver(f"{ref} gets no new attempt from this try: a later try follows it")
-        return job is None or kinds.read_status(job).phase is JobPhase.FAILED
+        if job is None or job["metadata"].get("deletionTimestamp"):
+            return True
+        return kinds.read_status(job).phase is JobPhase.FAILED
 
     def report_submitted(self, submission: Submission, *, advice: str) -> None:
         """Report the submission; the advice is for an adopted job that was created from another specification."""
