@@ -38,6 +38,13 @@ def zipped(number: int = 1) -> bytes:
     return stream.getvalue()
 
 
+def misplaced() -> bytes:
+    """Return such a file whose directory says that it begins 8 bytes later: the members begin before the file."""
+    data = zipped()
+    place = struct.Struct("<L")
+    return data[:-6] + place.pack(place.unpack(data[-6:-2])[0] + 8) + data[-2:]
+
+
 def tensors(**sizes: int) -> bytes:
     """Return a safetensors file."""
     header, place = {}, 0
@@ -275,11 +282,13 @@ def test_shards_are_complete_with_their_index(index: str | None, reason: str, tm
         ("a.safetensors", tensors(a=3)[:-1], "is cut: it has"),
         ("a.safetensors", struct.pack("<Q", 3) + b"{,}", "is cut: it is no JSON"),
         ("a.safetensors", struct.pack("<Q", 7) + b'{"a":1}', "has a header that is not safetensors'"),
+        ("a.safetensors", struct.pack("<Q", 31) + b'{"a":{"data_offsets":[0,null]}}', "has a header that is not"),
         ("a.pt", b"", "does not begin as torch.save writes it"),
         ("a.pt", zipped()[:3], "does not begin as torch.save writes it"),
         ("a.ckpt", zipped()[:-1], "is cut or damaged: BadZipFile"),
         ("a.pth", zipped().replace(b"archive/data.pkl", b"archive/data.txt"), "has no data.pkl"),
         ("a.bin", zipped().replace(bytes(range(9)), bytes(9), 1), "is cut or damaged: BadZipFile: Bad CRC-32"),
+        ("a.pt", misplaced(), "is cut or damaged: OSError"),
         ("a.pt", find_checkpoint._OLD + b"\x80\x02", "is cut or damaged: "),
         ("a.pt", old()[:-1], "is cut: it has"),
     ],

@@ -25,6 +25,7 @@ an unpickler for which every class is a class without behavior. Where the rules 
 # As in probe_outputs: no pathlib, because of old versions of Python.
 # ruff: noqa: PTH112, PTH116, PTH118, PTH119, PTH120, PTH123, PTH208
 
+import errno
 import io
 import json
 import os
@@ -247,9 +248,9 @@ def _problem_of_file(path: str, look: _Look) -> str:
                 return _problem_of_zip(stream, look, is_torchs=path.endswith(_TORCH))
             if begin == _OLD:
                 return _problem_of_old(stream, size)
-        except OSError:
-            raise
-        except Exception as error:  # noqa: BLE001 - whatever a damaged file can cause
+        except Exception as error:  # whatever a damaged file can cause
+            if isinstance(error, OSError) and error.errno != errno.EINVAL:  # that is a place before the file's begin
+                raise
             return f"is cut or damaged: {type(error).__name__}: {_text(str(error))[:200]}"
     is_torchs = path.endswith(_TORCH) or (path.endswith(".pkl") and size < len(_ZIP))
     return "does not begin as torch.save writes it" if is_torchs else ""
@@ -272,9 +273,9 @@ def _problem_of_tensors(stream: "IO[bytes]", size: int) -> str:
     header, why = _parsed(stream.read(length))
     try:
         ends = [each["data_offsets"][1] for name, each in header.items() if name != "__metadata__"]
+        needed = _LENGTH.size + length + max(ends, default=0)
     except (TypeError, KeyError, IndexError):
         return "has a header that is not safetensors'"
-    needed = _LENGTH.size + length + max(ends, default=0)
     return why or ("" if size == needed else f"is cut: it has {size} of {needed} bytes")
 
 
