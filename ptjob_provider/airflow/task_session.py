@@ -294,7 +294,10 @@ class JobExecution:
         self._ref = self._submission = None  # the job has ended, or is found by the stored attempt
         with self.deciding_on_error(), alarm_put_off(_TIMEOUT_GRACE):
             final = self._waiting.run(self._session.after(submission, outcome))
-            if final is None and self._waiting.run(supervisor.state_from_worker(self._ti)) not in {None, "running"}:
+            if final is None and (
+                self._waiting.run(supervisor.state_from_worker(self._ti)) not in {None, "running"}
+                or self._store.load() is None  # the next try runs already, see `_keep_or_delete`
+            ):
                 raise StopRequested
         return final
 

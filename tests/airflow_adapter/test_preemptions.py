@@ -252,6 +252,30 @@ def test_a_task_that_no_longer_runs_makes_no_next_attempt(
 
 
 @since(3, 3, "a state store of the task")
+def test_a_try_that_was_replaced_in_its_pause_makes_no_next_attempt(
+    serve: Callable[[Any], None], comms: FakeComms, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its worker was frozen: Airflow says "running" of the next try, and has no stored state for this one."""
+    backend = PreemptingStandIn("evicted")
+    serve(backend)
+    comms.state = "running"
+    task = Task(serve)
+    pause = preemptions.sentence
+
+    def frozen(*args: Any, **how: Any) -> str:
+        backend.jobs.clear()  # the next try replaces the job
+        monkeypatch.setattr(task.given["task_state_store"], "get", lambda _: None)
+        return pause(*args, **how)
+
+    monkeypatch.setattr(preemptions, "sentence", frozen)
+
+    with pytest.raises(TaskStopped):
+        task.runs()
+
+    assert (backend.created, backend.running) == (1, [])
+
+
+@since(3, 3, "a state store of the task")
 @pytest.mark.parametrize("seed", range(200))
 def test_whatever_happens_to_a_task_it_never_has_two_jobs(
     seed: int, serve: Callable[[Any], None], comms: FakeComms
