@@ -20,7 +20,7 @@ SILENT = 0
 RESET = -1
 """Used as a code: the connection is closed without an answer."""
 STALLED = -2
-"""Used as a code: the headers are sent, and nothing else."""
+"""Used as a code: the headers are sent, and nothing else; those of an error, if its code is given, too."""
 
 _ROUNDS = 10
 """Iterations of the event loop; asyncio needs fewer to open an accepted connection or to close one."""
@@ -90,7 +90,8 @@ class StandInApiServer:
     async def _answer(self, writer: asyncio.StreamWriter, step: Any) -> None:
         code, extra = step if isinstance(step, tuple) else (step, None)
         if code == STALLED:
-            writer.write(b"HTTP/1.1 200 X\r\nContent-Type: text/plain\r\nContent-Length: 9\r\n\r\n")
+            headers = "Content-Type: text/plain\r\nContent-Length: 9"
+            writer.write(f"HTTP/1.1 {extra or 200} X\r\n{headers}\r\n\r\n".encode())
         if code in {SILENT, STALLED}:
             await asyncio.Event().wait()
         elif code != RESET:

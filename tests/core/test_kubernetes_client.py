@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from api_server_stand_in import RESET, SILENT, StandInApiServer, stand_in_api_server
+from api_server_stand_in import RESET, SILENT, STALLED, StandInApiServer, stand_in_api_server
 from ptjob_provider.core.errors import (
     ClusterError,
     ClusterUnavailable,
@@ -99,6 +99,18 @@ async def test_a_server_that_never_answers_is_given_up() -> None:
 
     assert raised.value.retryable
     assert len(server.requests) == 2
+
+
+async def test_a_stream_whose_refusal_does_not_end_is_given_up() -> None:
+    """As from a gateway whose own connection has broken; a stream itself may be silent for an hour."""
+    async with (
+        stand_in_api_server((STALLED, 502)) as server,
+        shared_client(server.config(timeout=1.0)) as client,
+        asyncio.timeout(60),
+    ):
+        with pytest.raises(ClusterUnavailable, match="read pods in team"):
+            async with client.stream(PODS, silence=3600.0):
+                pass
 
 
 async def test_an_address_where_nobody_listens_is_unavailable() -> None:

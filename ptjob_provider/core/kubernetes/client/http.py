@@ -244,9 +244,9 @@ class Client:
                 response = await connection.request(
                     method, path, query=query, headers=headers, body=body, limits=limits
                 )
-            if response.ok:
-                return response
-            data = await response.read()
+                if response.ok:
+                    return response
+                data = await response.read()
         if response.content_type == "application/json" and is_cut(data):
             _parsed(data)  # raises for a truncated error, which is treated as a missing response
         raise Refusal.read(response.status, data, response.headers.get("Retry-After"))
