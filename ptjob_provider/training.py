@@ -96,9 +96,10 @@ def train(
         exact_name: use `name` without the hash that distinguishes jobs.
         submit: only submit the job, and return a handle for it.
         **options: fields of `PyTorchJobOperator` for the job (`workers`, `image`, `model` …), its `on_finish_action`,
-            `keep_running_pods`, `start_timeout`, `queue_timeout`, `crash_loop_limit`, `max_preemptions` and
-            `progress`, and those of `ptjob run`: `timeout`, `leave_stuck`, `delete_on_interrupt`, `no_progress`.
-            Durations are seconds or timedeltas. The default of `name` is the function's name.
+            `keep_running_pods`, `start_timeout`, `queue_timeout`, `crash_loop_limit`, `max_preemptions`,
+            `no_progress_limit` and `progress`, and those of `ptjob run`: `timeout`, `leave_stuck`,
+            `delete_on_interrupt`, `no_progress`. Durations are seconds or timedeltas. The default of `name` is the
+            function's name.
 
     Raises:
         InvalidSpec: a value is invalid, or the function cannot run alone; the text names the variable.

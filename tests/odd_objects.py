@@ -203,6 +203,7 @@ annotations = some(
         identity.TENSORBOARD_ANNOTATION: messages,
         identity.EARLIER_ANNOTATION: messages | _texts({"attempt": int32}).map("[{}]".format),
         identity.REPORTED_ANNOTATION: _texts({"first_step": int32, "last_step": int32}),
+        identity.RESUMED_ANNOTATION: messages,
     }
 )
 

@@ -11,9 +11,10 @@ from fakes import MemoryStore, ScriptedBackend, finished
 from ptjob_provider.core import kinds
 from ptjob_provider.core.backend import Observation
 from ptjob_provider.core.identity import attempt_of
+from ptjob_provider.core.logs import LogCursor, LogLine
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Iterable, Sequence
 
     from ptjob_provider.core.identity import JobRef, Manifest
 
@@ -41,11 +42,13 @@ class PreemptingStandIn(ScriptedBackend):
         ends: Keys of PODS; once there is none left, jobs succeed.
         together: Number of this owner's unfinished jobs after each create.
         attempts: Attempt of each job that was created.
+        steps: Steps that rank 0 of each job writes, in turn; then a job writes none.
     """
 
-    def __init__(self, *ends: str) -> None:
+    def __init__(self, *ends: str, steps: Sequence[Iterable[int]] = ()) -> None:
         super().__init__()
         self.ends = [*ends]
+        self.steps = [*steps]
         self.together: list[int] = []
         self.attempts: list[int] = []
         self.pods: dict[str, Sequence[Manifest]] = {}
@@ -57,6 +60,8 @@ class PreemptingStandIn(ScriptedBackend):
         ref = await super().submit(manifest, secret=secret, archive=archive)
         self.attempts.append(attempt_of(manifest))
         self.together.append(len(self.running))
+        texts = [f"step {step}/1000 loss: 0.5" for step in (self.steps.pop(0) if self.steps else ())]
+        self.lines_of[f"{ref.name}-master-0"] = [_line(number, text, ref.uid) for number, text in enumerate(texts)]
         return ref
 
     @property
@@ -91,6 +96,12 @@ class PreemptingStandIn(ScriptedBackend):
         done["status"]["conditions"][0]["lastTransitionTime"] = done["status"]["completionTime"] = _text(ended_at)
         job["status"] = done["status"]
         self.pods[ref.uid] = [_pod(ref, code, ended_at, status)]
+
+
+def _line(number: int, text: str, uid: str) -> LogLine:
+    stamp = f"2026-11-20T10:{number // 60:02}:{number % 60:02}Z"
+    cursor = LogCursor(pod_uid=f"pod of {uid}", container="pytorch", restart_count=0, timestamp=stamp, ordinal=number)
+    return LogLine(text=text, timestamp=stamp, cursor=cursor)
 
 
 def _pod(ref: JobRef, code: int, ended_at: datetime, status: dict[str, str]) -> Manifest:

@@ -60,6 +60,8 @@ def progress(**fields: Any) -> dict[str, Any]:
         "at": NOW.isoformat(),
         "source": "bar",
         "first_step": 50,
+        "in_order": True,
+        "resumed": "",
         "curve": drawn,
         "replicas": replicas,
         "replicas_left_out": 0,
@@ -138,7 +140,8 @@ EARLIER = {
     "message": "train-digits-0c5c2d9b1e3f-worker-0 (rank 1) was lost with its node gpu-node-7",
     "advice": "A retry resumes from the newest checkpoint",
 }
-RETRIED = {**LIVE, "progress": progress(attempt=2, first_step=3000, attempts=[EARLIER])}
+RESUMED = "attempt 2 resumed at step 2,950 of 12,000; no step repeated"
+RETRIED = {**LIVE, "progress": progress(attempt=2, first_step=3000, attempts=[EARLIER], resumed=RESUMED)}
 
 OLD = {**job_xcoms(), "model_uri": "pvc://models/digits/model.pt", "metric_loss": 0.0812, "return_value": RESULT}
 
@@ -152,7 +155,8 @@ HOSTILE_ONE = {
         metrics={HOSTILE: 0.5},
         curve=curve(20, HOSTILE, "loss"),
         replicas=[replica(HOSTILE, 0, node=HOSTILE, phase=HOSTILE, reason=HOSTILE)],
-        attempts=[{**EARLIER, "message": HOSTILE, "job": HOSTILE, "advice": HOSTILE}],
+        attempts=[{**EARLIER, "message": HOSTILE, "job": HOSTILE, "advice": HOSTILE, "resumed": HOSTILE}],
+        resumed=HOSTILE,
     ),
     "return_value": {**RESULT, "model": {"uri": HOSTILE, "bytes": 1, "sha256": HOSTILE}, "return_value": HOSTILE},
 }

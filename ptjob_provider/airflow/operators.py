@@ -91,11 +91,11 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
     `run_seconds`, `restarts`, `gpu_seconds`, `gpu_seconds_lost`, `usage` (each replica's peaks), `rank0` (its pod),
     `git_revision` (of `code`), `code_revision` {digest, commit, dirty} (of a folder), `model` {uri, claim, path,
     container_path, bytes, sha256}, `tfevents` {uri, claim, path, container_path, last_step, scalars},
-    `tensorboard_url`, `diagnosis`, `preemptions` [{node, cause, seconds_lost}], `failed_replicas` [{replica, rank,
-    exit_code, cause, message}]. Missing values are null. The operator pushes the XComs `job_name`, `job_namespace`,
-    `job_uid` and, if there is a TensorBoard, `tensorboard_url` before it waits. Rank 0's log appears in the task's log
-    while the job runs. A declared output that is missing, empty or older than the job fails the task. Rank 0 decides
-    whether the job succeeds; if other replicas fail, the log has a warning.
+    `tensorboard_url`, `diagnosis`, `preemptions` [{node, cause, seconds_lost}], `resumed`, `failed_replicas` [{replica,
+    rank, exit_code, cause, message}]. Missing values are null. The operator pushes the XComs `job_name`,
+    `job_namespace`, `job_uid` and, if there is a TensorBoard, `tensorboard_url` before it waits. Rank 0's log appears
+    in the task's log while the job runs. A declared output that is missing, empty or older than the job fails the task.
+    Rank 0 decides whether the job succeeds; if other replicas fail, the log has a warning.
 
     Further XComs are `model_uri`, `tfevents_uri`, `usage` and `metric_<tag>` after a success, `diagnosis` and `usage`
     after a failure, and `preemptions` after both; see `outcome` and docs/reference/airflow.md.
@@ -228,6 +228,8 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
         max_preemptions: how often this task makes a new attempt after the platform has ended the job, without using one
             of Airflow's `retries`: an eviction, a preemption, a drained or lost node. None: 3 with `checkpoints` or
             `retries`, else 0.
+        no_progress_limit: consecutive attempts that reach no new step, after which the task fails without a retry, by
+            the steps in rank 0's log since the last clear; 0: no limit. None: 2.
         retry_on: failures to retry although they are among those few: causes (`core.diagnosis.Cause`) and types of the
             exceptions that end the program, as texts or classes. None: none.
         never_retry_on: failures not to retry, in the same form; wins over `retry_on`. None: none.
@@ -323,6 +325,7 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
         crash_loop_limit: int | None = None,
         progress: str | None = None,
         max_preemptions: int | None = None,
+        no_progress_limit: int | None = None,
         retry_on: Sequence[str | type[BaseException]] | None = None,
         never_retry_on: Sequence[str | type[BaseException]] | None = None,
         ledger: DataLedger | None = None,

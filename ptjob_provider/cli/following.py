@@ -41,6 +41,7 @@ from ptjob_provider.core.run.outcome import Outcome, deadline_after
 from ptjob_provider.core.run.recall import RecalledAttempts
 from ptjob_provider.core.run.session import Session
 from ptjob_provider.core.run.submit import Submission, SubmitOptions
+from ptjob_provider.core.run.training_state import TrainingState
 from ptjob_provider.core.spec.on_finish import OnFinishAction
 
 if TYPE_CHECKING:
@@ -293,6 +294,7 @@ class Following:
                 keep_running_pods=ending.keep_running_pods,
                 leave_stuck=ending.leave_stuck,
                 hands_off=hands_off,
+                state=TrainingState(ending.progress),
             ),
         )
 

@@ -232,6 +232,12 @@ def submit(
     help="New attempts after evictions.  [default: 3 with --checkpoints]",
 )
 @click.option(
+    "--no-progress-limit",
+    type=WholeNumber(min=0, max=3),
+    metavar="N",
+    help="Attempts in a row without a new step; 0: no limit.  [default: 2]",
+)
+@click.option(
     "--on-finish-action",
     type=click.Choice(["keep_job", "delete_job", "delete_succeeded_job"]),
     default="keep_job",

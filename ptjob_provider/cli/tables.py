@@ -203,6 +203,7 @@ def job(snapshot: Snapshot, progress: str = "") -> Table:
         "owner": owner_text(snapshot.owner),
         "priority": snapshot.priority,
         "attempt": str(values["attempt"]) if values["attempt"] > 1 else "",
+        "resumed": snapshot.resumed,
         "created": _time(status.created_at),
         "ended": _time(status.finished_at),
         **_times(snapshot, values),

@@ -410,6 +410,7 @@ def pytorchjob_op(
     crash_loop_limit: Number | None = None,
     progress: Text | None = None,
     max_preemptions: Number | None = None,
+    no_progress_limit: Number | None = None,
     step_image: Text | None = None,
 ) -> dsl.PipelineTask:
     """Add a step that submits a training job, shows rank 0's log, and succeeds if the job does and has its outputs.
@@ -542,6 +543,8 @@ def pytorchjob_op(
             `step`, `total`, `epoch`, `epochs` or as a metric. None: the forms of common frameworks.
         max_preemptions: how often the step makes a new attempt after the platform has ended the job: an eviction, a
             preemption, a drained or lost node. None: 3 with `checkpoints` or `set_retry`, else 0.
+        no_progress_limit: consecutive attempts that reach no new step, after which no other is made, by the steps in
+            rank 0's log; 0: no limit. None: 2.
         step_image: image of the step itself. None: STEP_IMAGE.
 
     Raises:

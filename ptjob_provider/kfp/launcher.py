@@ -88,6 +88,7 @@ def pytorchjob(  # noqa: D417 - kfp takes the outputs' descriptions from Returns
     crash_loop_limit: Optional[str] = None,
     progress: Optional[str] = None,
     max_preemptions: Optional[str] = None,
+    no_progress_limit: Optional[str] = None,
 ) -> NamedTuple(
     "Outputs",
     [
@@ -208,6 +209,7 @@ def pytorchjob(  # noqa: D417 - kfp takes the outputs' descriptions from Returns
         crash_loop_limit: Maximum restarts in a row. Default 5.
         progress: Pattern (RE2) of lines that say how far the training is. Default the forms of common frameworks.
         max_preemptions: New attempts after evictions and lost nodes. Default 3 with checkpoints or retries, else 0.
+        no_progress_limit: Attempts in a row without a new step, after which none follows; 0 for no limit. Default 2.
 
     Returns:
         trained_model: The model.

@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 OWN = {
     *("kubernetes_conn_id", "in_cluster", "config_file", "cluster_context"),
     *("deferrable", "wait_for_completion", "exact_name", "on_finish_action", "keep_running_pods"),
-    *("start_timeout", "queue_timeout", "crash_loop_limit", "max_preemptions", "progress"),
+    *("start_timeout", "queue_timeout", "crash_loop_limit", "max_preemptions", "no_progress_limit"),
+    "progress",
     *("retry_on", "never_retry_on"),
     *("ledger", "data_version", "git_revision"),
 }

@@ -102,7 +102,13 @@ def test_the_page_shows_what_the_visitor_may_see_and_airflows_own_refusal_of_any
     [
         (RUN, ("Running", "4,500 of 12,000 (37 %)", "3 of 8", "Time left", "worker-2", "gpu-node-2", "Log of try 1")),
         ("failed", ("Failed", trainings.MESSAGE, trainings.ADVICE, "failed first", "exit code 137", "2 restarts")),
-        ("retried", ("node_lost", "3,000 to 4,500", "50 to 2,950", "Log of try 1 (failed)", "Log of try 2 (running)")),
+        (
+            "retried",
+            (
+                *("node_lost", "3,000 to 4,500", "50 to 2,950", trainings.RESUMED),
+                *("Log of try 1 (failed)", "Log of try 2 (running)"),
+            ),
+        ),
         ("old", ("Succeeded", "pvc://models/digits/model.pt", "43.03 MiB", trainings.DIGEST, "accuracy 0.981")),
     ],
 )

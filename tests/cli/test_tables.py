@@ -13,7 +13,13 @@ from ptjob_provider.cli.jobs import row_of
 from ptjob_provider.core.backend import Observation
 from ptjob_provider.core.history import ContainerKind, PodHistory, Termination, to_text
 from ptjob_provider.core.history.peak_usage import PeakUsage
-from ptjob_provider.core.identity import CODE_ANNOTATION, OUTPUTS_ANNOTATION, RECORD_ANNOTATION, REPORT_ANNOTATION
+from ptjob_provider.core.identity import (
+    CODE_ANNOTATION,
+    OUTPUTS_ANNOTATION,
+    RECORD_ANNOTATION,
+    REPORT_ANNOTATION,
+    RESUMED_ANNOTATION,
+)
 from ptjob_provider.core.outputs.contract import (
     OutputFacts,
     OutputReport,
@@ -52,6 +58,17 @@ async def snapshot_of(job: Manifest, *, pods: Sequence[Manifest] = ()) -> Snapsh
 def rows_of(snapshot: Snapshot) -> dict[Any, Any]:
     """Return the rows of `ptjob get` about the job itself."""
     return dict(tables.job(snapshot).rows)
+
+
+async def test_a_later_attempt_says_where_it_went_on() -> None:
+    text = "attempt 2 resumed at step 800 of 1,000; 37 steps (2 min 10 s) repeated"
+    found = train_job()
+    found["metadata"]["annotations"] = {RESUMED_ANNOTATION: text}
+
+    snapshot = await snapshot_of(found)
+
+    assert (rows_of(snapshot)["resumed"], snapshot.to_dict()["resumed"]) == (text, text)
+    assert "resumed" not in rows_of(await snapshot_of(train_job()))
 
 
 def train_job(nodes: int = 1, **status: Any) -> Manifest:

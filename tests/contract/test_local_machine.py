@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import secrets
 import signal
 import sys
@@ -17,12 +18,21 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cluster.fixtures import import_or_skip
+from fakes import ListSink, MemoryStore
 from local_world import environment, processes_of, supervisor_of
-from ptjob_provider.core.errors import ClusterUnavailable, UnsupportedByBackend
+from ptjob_provider.core.diagnosis import Cause
+from ptjob_provider.core.errors import ClusterUnavailable, JobFailed, UnsupportedByBackend
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.local.backend import LocalBackend
 from ptjob_provider.core.local.config import LocalConfig
 from ptjob_provider.core.outputs.contract import ResolvedOutput, ResolvedOutputs
+from ptjob_provider.core.run.follow import FollowOptions
+from ptjob_provider.core.run.session import Session
+from ptjob_provider.core.run.snapshot import look
+from ptjob_provider.core.run.training_state import TrainingState
+from ptjob_provider.core.spec import TrainingJob
+from ptjob_provider.core.spec.on_finish import OnFinishAction
+from recorded import OWNER
 from worlds import PATIENCE, STATE, World, condition, has_ended, held, is_running, terminations
 
 if TYPE_CHECKING:
@@ -525,3 +535,67 @@ async def test_the_outputs_of_a_job_that_is_gone_are_dated_by_its_start(machine:
     ]
 
     assert [facts and facts.is_stale for facts in found] == [False, True]
+
+
+TRAINS = """
+    import os, pathlib, sys, zipfile
+    folder = pathlib.Path(os.environ["PTJOB_CHECKPOINT_DIR"])
+    folder.mkdir(exist_ok=True)
+    newest = os.environ.get("PTJOB_RESUME_FROM") if {resumes} else None
+    begin = int(pathlib.Path(newest).stem.removeprefix("step-")) if newest else 0
+    for step in range(begin + 1, begin + 8):
+        print(f"step {{step}}/1000 loss: 0.5", flush=True)
+        if step == begin + 5:
+            with zipfile.ZipFile(folder / f"step-{{step}}.pt", "w") as file:
+                file.writestr("archive/data.pkl", b".")
+    sys.exit(3)
+"""
+
+
+@pytest.mark.parametrize("resumes", [True, False])
+async def test_a_program_that_does_not_resume_ends_the_retries(
+    machine: Callable[..., World], tmp_path: Path, *, resumes: bool
+) -> None:
+    """Each attempt makes seven steps, saves after the fifth, and fails."""
+    world, store = machine(), MemoryStore()
+    (tmp_path / "root/claims/default/state").mkdir(parents=True)
+    program = textwrap.dedent(TRAINS).format(resumes=resumes)
+    fields = {
+        "volumes": ["state:/state"],
+        "checkpoints": "/state/ckpt",
+        "workers": 1,
+        "command": ["python", "-c", program],
+    }
+    job = TrainingJob.parse(name="trains", namespace="default", image=world.image, **fields)
+    causes, said = [], []
+    for _ in range(3):
+        session = Session(
+            backend=world.backend,
+            owner=OWNER,
+            store=store,
+            sink=ListSink(),
+            on_finish_action=OnFinishAction.KEEP_JOB,
+            api_error_timeout=60.0,
+            tell=lambda _: None,
+            how_to_follow=FollowOptions(state=TrainingState()),
+        )
+        async with asyncio.timeout(PATIENCE):
+            submission, outcome = await session.until_end(job)
+            world.refs.append(submission.ref)
+            with pytest.raises(JobFailed) as error:
+                await session.finish(submission.ref, outcome, deliver=dict)
+        snapshot = await look(world.backend, "default", submission.ref.name)
+        assert (outcome.result or {})["resumed"] == snapshot.to_dict()["resumed"]
+        causes.append(error.value.diagnosis.cause)
+        said.append(re.sub(r" \(.*?\)", "", snapshot.resumed))
+
+    if resumes:
+        assert causes == [Cause.EXIT_CODE] * 3
+        assert said == [
+            "",
+            *(f"attempt {n} resumed at step {s} of 1,000; 2 steps repeated" for n, s in [(2, 5), (3, 10)]),
+        ]
+    else:
+        assert causes == [Cause.EXIT_CODE, Cause.EXIT_CODE, Cause.NO_PROGRESS]
+        anew = "began at step 0 although a checkpoint of step 5 was there: the program does not resume"
+        assert said == ["", f"attempt 2 {anew}", f"attempt 3 {anew}"]

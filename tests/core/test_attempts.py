@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from ptjob_provider.core.identity import Owner, owner_annotation
+from ptjob_provider.core.diagnosis import Diagnosis
+from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.identity import MAX_NAME, JobRef, Owner, owner_annotation
 from ptjob_provider.core.run.attempts import (
     AttemptRecord,
     Ownership,
     is_delivered,
     is_over,
+    newest,
     ownership_of,
+    summary,
 )
-from ptjob_provider.core.status import JobPhase
+from ptjob_provider.core.spec.limits import LIMITS
+from ptjob_provider.core.status import JobPhase, JobStatus
 from rows import each_row
 
 OWNER = Owner(instance="prod", ids={"dag_id": "d"}, labels={})
@@ -96,6 +102,23 @@ def test_a_record_of_an_older_version_means_what_it_meant_then() -> None:
 
     assert (record.uid, record.ended, record.clear_number, record.kind) == (None, False, 0, "PyTorchJob")
     assert not record.delivered_by
+
+
+def test_the_summaries_that_the_largest_no_progress_limit_needs_fit_together() -> None:
+    """With texts as long as they may be, in ASCII; of more attempts, only the newest would count."""
+    why = replace(Diagnosis.unknown("x" * 400), resolution="x" * 400)
+    ref = JobRef(kind="PyTorchJob", namespace="n" * 63, name="j" * MAX_NAME, uid="u" * 36)
+    at = datetime(2026, 11, 20, 10, 0, 0, tzinfo=UTC)
+    status = JobStatus(phase=JobPhase.FAILED, created_at=at, started_at=at, finished_at=at)
+    steps = {"first_step": 10**12, "last_step": 10**12, "rate": 1 / 3, "in_order": True}
+    told = [
+        summary(ref, attempt=number, status=status, outcome="Failed", why=why, reported=steps, resumed="x" * 120)
+        for number in range(1, 10)
+    ]
+
+    assert len(newest(told)) >= 3 == LIMITS["no_progress_limit"]("no_progress_limit", 3)
+    with pytest.raises(InvalidSpec):
+        LIMITS["no_progress_limit"]("no_progress_limit", 4)
 
 
 def test_a_record_survives_its_way_through_the_store() -> None:

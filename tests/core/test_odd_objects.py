@@ -293,6 +293,7 @@ class TestEveryObject:
             ),
             unverified="",
             used=progress.used,
+            resumed=snapshot.annotation_of(job, snapshot.RESUMED_ANNOTATION),
             conditions=(job.get("status") or {}).get("conditions") or (),
             replica_statuses=snapshot._replica_statuses(job.get("status") or {}),
             trainer_status=(job.get("status") or {}).get("trainerStatus") or {},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -235,6 +236,75 @@ class TestOneTry:
             await made.finish(submission.ref, outcome, deliver=dict)
         assert store.record is not None
         assert (store.record.ended, len(store.record.preemptions)) == (True, 1 + (seconds > 0))
+
+
+class TestAttemptsWithoutANewStep:
+    """Rank 0 of the first attempt writes the steps 1 to 30, and those of later attempts as many as are given."""
+
+    @staticmethod
+    def session(ends: tuple[str, ...], *last: int, limit: int = 2, store: Any = None, **options: Any) -> Session:
+        """Return a session with `no_progress_limit` and five allowed preemptions."""
+        backend = PreemptingStandIn(*ends, steps=[range(1, 31), *(range(20, each + 1) for each in last)])
+        limits = Limits(max_preemptions=5, no_progress_limit=limit)
+        follow = FollowOptions(limits=limits, state=TrainingState())
+        return session(backend, store, how_to_follow=follow, **options)
+
+    async def test_they_are_a_final_failure_that_says_so(self) -> None:
+        made = self.session(("evicted",) * 5, 25, 30)
+        text = r"was evicted.*; 2 attempts in a row reached no step beyond 30, to which attempt 1 had come"
+
+        with pytest.raises(JobFailed, match=text) as error:
+            await ran(made)
+
+        why = error.value.diagnosis
+        assert (why.cause, why.retryable, why.passes) == (Cause.NO_PROGRESS, False, False)
+        assert "docs/how-to/survive-preemption.md" in str(error.value)
+        (job,) = made.backend.jobs.values()  # type: ignore[attr-defined]
+        assert (made.backend.created, Diagnosis.stored_in(job)) == (3, why.bounded())  # type: ignore[attr-defined]
+
+    @each_row(
+        ("last", "limit", "created"),
+        [
+            ((25, 31, 30, 32), 2, 6),  # a new step now and then
+            ((25, 25, 25, 25), 0, 6),
+            ((25, 10, 10, 25), 2, 5),  # two attempts without steps do not count
+            ((25, 25, 25, 25), 3, 4),
+        ],
+    )
+    async def test_other_attempts_go_on(self, last: tuple[int, ...], limit: int, created: int) -> None:
+        made = self.session(("evicted",) * 5, *last, limit=limit)
+
+        with contextlib.suppress(JobFailed):
+            await ran(made)
+
+        assert made.backend.created == created  # type: ignore[attr-defined]
+
+    @each_row("has_store", [True, False])
+    async def test_the_orchestrators_own_retries_are_counted_as_well(self, *, has_store: bool) -> None:
+        """A next try without a store finds the earlier attempts on their jobs, and reports the last one again."""
+        made, causes = self.session(("fails",) * 5, 25, 30), []
+
+        for _ in range(3 if has_store else 4):
+            store = made.store if has_store else await recall(made.backend, "team", OWNER, is_repeated=True)
+            with pytest.raises(JobFailed) as error:
+                await ran(replace(made, store=store, how_to_follow={**made.how_to_follow, "state": TrainingState()}))
+            causes.append(error.value.diagnosis.cause)
+
+        again = [] if has_store else [Cause.NO_PROGRESS]
+        assert causes == [Cause.EXIT_CODE, Cause.EXIT_CODE, Cause.NO_PROGRESS, *again]
+        assert made.backend.created == 3  # type: ignore[attr-defined]
+
+    async def test_a_cleared_task_begins_anew(self) -> None:
+        """Its training begins at step 0, and is not compared with what was before."""
+        store, ends = MemoryStore(), ("fails", "evicted")
+        made = self.session(ends, 25, 25, store=store)
+        with pytest.raises(JobFailed):
+            await ran(made)
+
+        made.how_to_follow["state"] = TrainingState()
+        result = await ran(replace(made, how_to_submit=SubmitOptions(clear_number=1)))
+
+        assert (result["phase"], result["attempt"]) == ("Succeeded", 3)
 
 
 class TestWhatTheServerShows:

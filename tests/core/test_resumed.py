@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptjob_provider.core.outputs.resumed import HOW_TO, Steps, sentence
+from ptjob_provider.core.outputs.resumed import HOW_TO, Steps, no_progress, sentence
 from rows import each_row
 
 FIRST = Steps(attempt=1, first=1, last=837, total=1000, rate=37 / 130)
@@ -84,3 +84,61 @@ def test_a_sentence_agrees_with_the_programs_own_steps(step: int, interval: int,
 
     assert not ("resumed" in text and not resumes)
     assert not ("began at step 0" in text and resumes)
+
+
+def reached(*steps: int | None) -> list[Steps]:
+    """Return attempts that came so far; None: without steps."""
+    return [
+        Steps(attempt=number, first=None if step is None else 0, last=step, in_order=True)
+        for number, step in enumerate(steps, 1)
+    ]
+
+
+@each_row(
+    ("steps", "limit", "expected"),
+    [
+        (
+            (837, 820, 837),
+            2,
+            "2 attempts in a row reached no step beyond 837, to which attempt 1 had come",
+        ),
+        (
+            (700, 1837, None, 1837),
+            1,
+            "the last attempt reached no step beyond 1,837, to which attempt 2 had come",
+        ),
+        ((837, 820), 2, ""),
+        ((837, 820, 838), 2, ""),
+        ((837, 820, 837, None), 2, ""),  # the last one has said nothing
+        ((837, 820, 837), 0, ""),
+        ((837,), 1, ""),
+        ((None, None, None), 1, ""),
+    ],
+)
+def test_the_last_attempt_says_how_far_all_came(steps: tuple[int | None, ...], limit: int, expected: str) -> None:
+    *before, now = reached(*steps)
+
+    allows = f", and no_progress_limit={limit} allows no further attempt"
+    assert no_progress(now, before, limit=limit) == (expected and expected + allows)
+
+
+@each_row("place", [0, 1, 2])
+def test_attempts_whose_steps_were_not_in_order_are_not_compared(place: int) -> None:
+    """They may be counted in each epoch: the second half of an epoch is no further than the first epoch then."""
+    attempts = reached(837, 820, 837)
+    attempts[place] = Steps(attempt=place + 1, first=0, last=837)
+
+    assert no_progress(attempts[2], attempts[:2], limit=1) == ""
+
+
+@given(steps=st.lists(st.none() | st.integers(0, 6), min_size=1, max_size=9), limit=st.integers(0, 3))
+def test_an_attempt_is_the_last_if_it_and_so_many_known_ones_reached_no_new_step(
+    steps: list[int | None], limit: int
+) -> None:
+    *before, now = reached(*steps)
+    known = [step for step in steps if step is not None]
+    enough = steps[-1] is not None and 0 < limit < len(known)
+
+    is_last = enough and max(known[-limit:]) <= max(known[:-limit])
+
+    assert bool(no_progress(now, before, limit=limit)) is is_last

@@ -21,6 +21,7 @@ from ptjob_provider.core.identity import (
     DIAGNOSIS_ANNOTATION,
     EARLIER_ANNOTATION,
     REPORTED_ANNOTATION,
+    RESUMED_ANNOTATION,
 )
 from ptjob_provider.core.logs import LogCursor, LogLine
 from ptjob_provider.core.run import training_state
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.skips_waits
 
 EARLIER = {"attempt": 1, "job": "team/digits-1", "cause": "node_lost", "first_step": 1, "last_step": 40}
+EARLIER |= {"started": "2026-11-20T12:00:00+00:00"}
 
 
 def lines(*texts: str, begin: int = 0, pod_uid: str = "p") -> list[LogLine]:
@@ -98,7 +100,8 @@ async def test_a_failed_job_has_its_steps_beside_the_diagnosis_and_names_who_fai
 
     written = [change["metadata"]["annotations"] for change in backend.patches]
     noted = next(each for each in written if DIAGNOSIS_ANNOTATION in each)
-    assert json.loads(noted.get(REPORTED_ANNOTATION, "{}")) == {"first_step": 3, "last_step": 8, "rate": 1.0}
+    reported = {"first_step": 3, "last_step": 8, "rate": 1.0, "in_order": True}
+    assert json.loads(noted.get(REPORTED_ANNOTATION, "{}")) == reported
     assert sum(REPORTED_ANNOTATION in each for each in written) == 1
     master, worker = outcome.progress["replicas"]
     assert (worker["phase"], worker["exit_code"], worker["failed_first"]) == ("Failed", 3, True)
@@ -134,6 +137,47 @@ async def test_a_later_attempt_says_once_where_it_went_on() -> None:
 
     said = [text for text in sink.notices if "resumed" in text]
     assert said == ["team/digits: attempt 1 resumed at step 2 of 45; 38 steps (1 min 16 s) repeated"]
+
+
+async def test_where_an_attempt_went_on_is_in_its_result_and_on_its_job() -> None:
+    """Written at its first step, and not on a job that is only watched."""
+    given = {CHECKPOINT_ANNOTATION: "2", EARLIER_ANNOTATION: json.dumps([EARLIER])}
+    found = Observation(job=job("Failed", annotations=given), pods=[pod(MASTER, exited(1), phase="Failed")])
+
+    outcome, backend = await outcome_of(found)
+    watched, other = await outcome_of(found, hands_off=True)
+
+    text = "attempt 1 resumed at step 2 of 45; 38 steps repeated"
+    notes = [each["metadata"]["annotations"] for each in backend.patches]
+    assert [each[RESUMED_ANNOTATION] for each in notes if RESUMED_ANNOTATION in each] == [text]
+    assert (outcome.result["resumed"], outcome.progress["resumed"]) == (text, text)
+    assert outcome.summary(submission().ref)["resumed"] == text
+    assert (watched.result["resumed"], other.patches) == (text, [])
+
+
+@each_row(
+    ("texts", "in_order"),
+    [
+        (["step 3/45", "step 4/45", "step 44/45"], True),
+        (["step 3/45", "step 44/45", "step 45/45"], False),  # of an epoch, or the training had nothing more to do
+        (["epoch 1 step 8/45 loss=1", "epoch 2 step 3/45 loss=1"], False),
+        ([f"step {number}/45" for number in (9, 3, 4, 5)], False),  # torchrun began again
+        (["Epoch 1/3", "3/45 [==>...] - 1s 1ms/step - loss: 1.8", "Epoch 2/3"], False),
+    ],
+)
+def test_steps_that_start_again_or_reach_their_total_are_not_in_order(texts: list[str], in_order: bool) -> None:  # noqa: FBT001
+    state = state_after(*lines(*texts))
+
+    assert (state.in_order, state.to_dict()["in_order"]) == (in_order, in_order)
+
+
+@each_row(("stored", "in_order"), [({}, True), ({"uid": "u-1"}, False), ({"in_order": True}, True)])
+def test_a_state_of_an_older_version_has_no_order(stored: dict[str, Any], *, in_order: bool) -> None:
+    state = state_after()
+
+    state.resume(stored, None)
+
+    assert state.in_order is in_order
 
 
 @each_row(("texts", "options"), [([], {}), (TRAINING, {"hands_off": True})])
@@ -317,7 +361,7 @@ def test_what_trainer_reports_counts_before_the_log() -> None:
     told = state.to_dict()
     assert (told["step"], told["total"], told["eta"], told["source"]) == (45, 100, 795649, "trainerStatus")
     assert told["metrics"] == {"loss": 0.2347, "currentEpoch": 2.0}
-    assert (told["first_step"], told["curve"]["step"]) == (45, [45])
+    assert (told["first_step"], told["curve"]["step"], told["in_order"]) == (45, [45], False)
     state.observe(trainer_status(progressPercentage=46))
     assert (state.progress.step, state.first_step) == (46, 45)
 

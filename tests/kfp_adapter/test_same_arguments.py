@@ -30,6 +30,7 @@ OTHERS = {
     "crash_loop_limit": (3, lambda asked: asked.limits.crash_loop_limit),
     "progress": (r"at (?P<step>\d+)", lambda asked: asked.progress and asked.progress.text),
     "max_preemptions": (2, lambda asked: asked.limits.max_preemptions),
+    "no_progress_limit": (0, lambda asked: asked.limits.no_progress_limit),
 }
 """A non-default value of each argument, and its location in the step's request."""
 

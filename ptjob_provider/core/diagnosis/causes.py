@@ -57,6 +57,7 @@ class Cause(StrEnum):
     TIMED_OUT = "timed_out"
     DELETED = "deleted"
     OUTPUTS = "outputs"
+    NO_PROGRESS = "no_progress"
     UNKNOWN = "unknown"
 
 
@@ -298,6 +299,12 @@ CAUSES: Mapping[Cause, CauseInfo] = {
         in_brief="outputs missing",
         because="the program wrote elsewhere, or nothing",
     ),
+    Cause.NO_PROGRESS: CauseInfo(
+        "See why the training gets no further, and whether it goes on from PTJOB_RESUME_FROM "
+        "(docs/how-to/survive-preemption.md); a retry would repeat the same steps",
+        retryable=False,
+        because="as many attempts in a row as `no_progress_limit` allows reached no new step",
+    ),
     Cause.UNKNOWN: CauseInfo(
         f"Look at the job's events and its operator; {RESUMES}",
         retryable=True,
@@ -424,6 +431,12 @@ class Diagnosis:
                 instead = with_lines if has_lines else without.format(gone_with)
                 return replace(self, resolution=instead + rest)
         return self
+
+    def without_progress(self, text: str) -> Self:
+        """Return the diagnosis of an attempt after which none follows; the text, of `resumed.no_progress`, says why."""
+        info, summary = CAUSES[Cause.NO_PROGRESS], f"{self.summary}; {text}"
+        final = replace(self, cause=Cause.NO_PROGRESS, summary=summary, resolution=info.advice, exception="")
+        return replace(final, retryable=False, passes=False)
 
     def left_in_place(self) -> Self:
         """Return the diagnosis with advice for a job that was given up, but not deleted."""

@@ -55,6 +55,7 @@ class Limits:
         crash_loop_limit: number of restarts in a row, without a run of ten minutes between them.
         sidecar_timeout: from the success of the training containers until the other containers end.
         max_preemptions: number of ends by the platform after which the job gets a new attempt; None: not decided.
+        no_progress_limit: number of attempts in a row without a new step after which none follows; 0 for no limit.
     """
 
     start_timeout: float | None = 1200.0
@@ -62,6 +63,7 @@ class Limits:
     crash_loop_limit: int | None = 5
     sidecar_timeout: float | None = 300.0
     max_preemptions: int | None = None
+    no_progress_limit: int = 2
 
     def with_default_preemptions(self, *, is_wanted: bool) -> Self:
         """Return the limits with the default of `max_preemptions`: 3 where a new attempt is wanted, else 0.

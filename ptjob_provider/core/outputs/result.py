@@ -71,6 +71,8 @@ class JobResult(TypedDict):
     preemptions: list[dict[str, Any]]
     """[{node, cause, seconds_lost}] of the task's attempts that the platform ended, oldest first; `seconds_lost` is how
     long the attempt had run, most of which a checkpoint may save."""
+    resumed: str | None
+    """Where an attempt after the first went on, and how many steps it repeats; null where its log does not show it."""
     failed_replicas: list[dict[str, Any]]
     """[{replica, rank, exit_code, cause, message}]; a job that succeeded may have some."""
     return_value: NotRequired[Any]
@@ -86,6 +88,7 @@ def build_result(
     diagnosis: Diagnosis | None,
     now: datetime,
     used: Mapping[str, peak_usage.PeakUsage] | None = None,
+    resumed: str = "",
 ) -> dict[str, Any]:
     """Return a job's result as of `now` as plain JSON values, see `JobResult`; instants are RFC 3339 texts.
 
@@ -97,6 +100,7 @@ def build_result(
         diagnosis: why it did not succeed; None if it did.
         now: counts as the end of a job that has not ended.
         used: measured usage of its replicas.
+        resumed: where it went on, see `resumed.sentence`.
     """
     fields, rank0, outputs = status.to_dict(), submission.rank0, submission.outputs
     return {
@@ -115,6 +119,7 @@ def build_result(
         "tensorboard_url": submission.tensorboard_url or None,
         "diagnosis": diagnosis.to_dict() if diagnosis else None,
         "preemptions": [*submission.preemptions, *preemption(history, diagnosis, ended_at=status.finished_at or now)],
+        "resumed": resumed or None,
         "failed_replicas": failed_replicas(history, ranks=submission.ranks),
         **({"return_value": json.loads(history.returned)} if history.returned else {}),
     }

@@ -1,4 +1,4 @@
-"""Say where an attempt went on, by the steps in its log, those of the attempts before, and its checkpoint's. Pure.
+"""Say where an attempt went on, and whether attempts get any further, by the steps in their logs. Pure.
 
 Wrong is worse than nothing: the steps of a log may be counted in each epoch, or written only now and then.
 """
@@ -26,6 +26,7 @@ class Steps:
         last: the last step.
         total: the number that the steps count to.
         rate: steps per second.
+        in_order: whether its steps only rose, below their total, as those of a whole training do.
     """
 
     attempt: int
@@ -33,6 +34,7 @@ class Steps:
     last: int | None = None
     total: int | None = None
     rate: float | None = None
+    in_order: bool = False
 
     @classmethod
     def of(cls, summary: Mapping[str, Any]) -> Self:
@@ -43,6 +45,7 @@ class Steps:
             first=first if isinstance(first, int) and 0 <= first < _MOST else None,
             last=last if isinstance(last, int) and 0 <= last < _MOST else None,
             rate=rate if isinstance(rate, float) and 1 / _MOST < rate < _MOST else None,
+            in_order=summary.get("in_order") is True,
         )
 
 
@@ -69,6 +72,30 @@ def sentence(now: Steps, before: Sequence[Steps], *, step: int | None) -> str:
         return ""
     of = f" of {now.total:,}" if now.total else ""
     return f"attempt {now.attempt} resumed at step {step:,}{of}; {_repeated(last - step, before[-1].rate)}"
+
+
+def no_progress(now: Steps, before: Sequence[Steps], *, limit: int) -> str:
+    """Return why no attempt follows one that has failed: it and others before it reached no new step; "" if one may.
+
+    Attempts without steps do not count. Nothing is decided if the steps of any attempt were not in order, because they
+    may be counted in each epoch.
+
+    Args:
+        now: the attempt.
+        before: the attempts since the task's last clear, oldest first.
+        limit: number of such attempts in a row; 0 for no limit.
+    """
+    known = [each for each in (*before, now) if each.first is not None]
+    if now.first is None or not all(each.in_order for each in known):
+        return ""
+    furthest, count = known[0], 0
+    for each in known[1:]:
+        furthest, count = (each, 0) if (each.last or 0) > (furthest.last or 0) else (furthest, count + 1)
+    if not 0 < limit <= count:
+        return ""
+    attempts = f"{count} attempts in a row" if count > 1 else "the last attempt"
+    reached = f"reached no step beyond {furthest.last or 0:,}, to which attempt {furthest.attempt} had come"
+    return f"{attempts} {reached}, and no_progress_limit={limit} allows no further attempt"
 
 
 def _repeated(steps: int, rate: float | None) -> str:

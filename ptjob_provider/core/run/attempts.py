@@ -18,6 +18,7 @@ from ptjob_provider.core.identity import (
     EARLIER_ANNOTATION,
     INTENT_ANNOTATION,
     REPORTED_ANNOTATION,
+    RESUMED_ANNOTATION,
     JobRef,
     annotation_of,
     attempt_of,
@@ -178,11 +179,20 @@ def summary(
     status: JobStatus,
     outcome: str,
     why: Diagnosis | None,
-    first_step: int | None,
-    last_step: int | None,
-    rate: float | None,
+    reported: Mapping[str, Any],
+    resumed: str,
 ) -> dict[str, Any]:
-    """Return what people are told about an attempt that is over, as JSON-safe fields; instants are RFC 3339 texts."""
+    """Return what people are told about an attempt that is over, as JSON-safe fields; instants are RFC 3339 texts.
+
+    Args:
+        ref: its job.
+        attempt: its number.
+        status: its job's last status.
+        outcome: how it ended.
+        why: the cause of its failure.
+        reported: first_step, last_step, rate and in_order, see `resumed.Steps`.
+        resumed: where it went on, see `resumed.sentence`.
+    """
     instants = status.to_dict()
     return {
         "attempt": attempt,
@@ -194,25 +204,23 @@ def summary(
         "cause": str(why.cause) if why else "",
         "message": why.failure(ref)[:_TEXT] if why else "",
         "advice": why.resolution[:_TEXT] if why else "",
-        "first_step": first_step,
-        "last_step": last_step,
-        "rate": rate,
+        **{name: reported.get(name) for name in ("first_step", "last_step", "rate", "in_order")},
+        **({"resumed": resumed[:_TEXT]} if resumed else {}),
     }
 
 
 @contained(lambda _why, _job: [])
 def with_own(job: Mapping[str, Any]) -> list[Summary]:
     """Return the summaries on a job of earlier attempts, and its own."""
-    status, steps = kinds.read_status(job), read_object(annotation_of(job, REPORTED_ANNOTATION))
+    status = kinds.read_status(job)
     own = summary(
         JobRef.of(job),
         attempt=attempt_of(job),
         status=status,
         outcome=status.phase.value,
         why=Diagnosis.stored_in(job),
-        first_step=steps.get("first_step"),
-        last_step=steps.get("last_step"),
-        rate=steps.get("rate"),
+        reported=read_object(annotation_of(job, REPORTED_ANNOTATION)),
+        resumed=annotation_of(job, RESUMED_ANNOTATION),
     )
     return newest([*earlier_in(job), own])
 

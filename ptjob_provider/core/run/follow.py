@@ -27,6 +27,7 @@ from ptjob_provider.core.identity import (
     OVERDUE_ANNOTATION,
     RECORD_ANNOTATION,
     REPORT_ANNOTATION,
+    RESUMED_ANNOTATION,
     USAGE_ANNOTATION,
 )
 from ptjob_provider.core.outgoing import outgoing
@@ -142,12 +143,23 @@ async def follow(
     known = JobProgress(submission=submission, mask=mask)
     if state is not None:
         state.known = known
+
+    async def on_resumed(text: str) -> None:
+        await follower.note_resumed(text)
+
     follower = _Follower(
         backend=backend,
         sink=sink,
         errors=errors,
         log=Rank0Log(
-            backend=backend, submission=submission, sink=sink, errors=errors, start=cursor, mask=mask, state=state
+            backend=backend,
+            submission=submission,
+            sink=sink,
+            errors=errors,
+            start=cursor,
+            mask=mask,
+            on_resumed=on_resumed,
+            state=state,
         ),
         clock=clock,
         known=known,
@@ -408,6 +420,12 @@ class _Follower:
             self.kept_wait = held
             await self._keep_record()
 
+    async def note_resumed(self, text: str) -> None:
+        """Log where the attempt went on, and write it on the job for later readers."""
+        self.sink.notice(f"{self.ref}: {text}")
+        if not self.hands_off:
+            await self._annotate({RESUMED_ANNOTATION: text})
+
     async def _annotate(self, texts: Mapping[str, str]) -> None:
         """Write annotations on the job for later readers; a failure is logged, and following continues."""
         try:
@@ -481,7 +499,7 @@ class _Follower:
                 return replace(self._failure(end.outcome, why, phase=self.known.status.phase), is_open=True)
             if end.leave:
                 return self._failure(end.outcome, why.left_in_place(), phase=self.known.status.phase)
-            return self._failure(end.outcome, why.without_log() if end.stop else why)
+            return self._failure(end.outcome, self._final(why).without_log() if end.stop else why)
         status = self.known.status
         try:
             report = await self._inspect()
@@ -539,9 +557,15 @@ class _Follower:
             return self.known.noted
         diagnosis = self._with_tail(await self._diagnose())
         if not self.hands_off:
+            diagnosis = self._final(diagnosis)
             steps = self.state.annotations() if self.state is not None else {}
             await self._annotate_with_use({DIAGNOSIS_ANNOTATION: diagnosis.to_text(), **steps})
         return diagnosis
+
+    def _final(self, why: Diagnosis) -> Diagnosis:
+        """Return the diagnosis; of an attempt that is the last one because of `no_progress_limit`, it says so."""
+        text = self.state.no_progress(self.limits.no_progress_limit) if self.state is not None and why.retryable else ""
+        return why.without_progress(text) if text else why
 
     async def _diagnose(self) -> Diagnosis:
         """Diagnose the failure; first read more of the failed replica's log than its termination message has."""
@@ -585,4 +609,5 @@ class _Follower:
             diagnosis=why,
             now=self.clock(),
             used=self.known.used,
+            resumed=self.state.sentence if self.state is not None else "",
         )

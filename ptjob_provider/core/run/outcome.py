@@ -62,9 +62,8 @@ class JobOutcome:
             status=self.status,
             outcome=self.outcome.value,
             why=self.diagnosis,
-            first_step=self.progress.get("first_step"),
-            last_step=self.progress.get("step"),
-            rate=self.progress.get("rate"),
+            reported={**self.progress, "last_step": self.progress.get("step")},
+            resumed=self.progress.get("resumed", ""),
         )
 
     @property

@@ -74,6 +74,7 @@ class Rank0Log:
         start: cursor of the last line that a sink has received, or a function that looks up this cursor when reading
             starts.
         mask: removes known secrets from the kept lines.
+        on_resumed: called with the sentence about where the attempt went on, once it is known.
         state: takes the lines, too; None: nobody wants to know how far the training is.
         cursor: cursor of the last line that was passed to a sink; None if unknown or if there was none.
     """
@@ -84,6 +85,7 @@ class Rank0Log:
     errors: ApiErrors
     start: Start
     mask: Callable[[str], str]
+    on_resumed: Callable[[str], Awaitable[None]]
     state: TrainingState | None = None
     cursor: LogCursor | None = field(init=False)
     _tail: Tail = field(init=False)
@@ -143,7 +145,7 @@ class Rank0Log:
                     if self.state is not None:
                         self.state.take(line)
                         if resumed := self.state.resumed():
-                            self.sink.notice(f"{submission.ref}: {resumed}")
+                            await self.on_resumed(resumed)
                     await self.sink.room()
         except PTJobError as error:
             self.sink.notice(f"{submission.ref}: rank 0's log cannot be read any more: {error}")

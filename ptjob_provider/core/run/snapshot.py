@@ -10,7 +10,7 @@ from ptjob_provider.core import diagnosis as diagnoses
 from ptjob_provider.core import history, kinds
 from ptjob_provider.core.errors import JobNotFound, OutputsNotVerified
 from ptjob_provider.core.history import peak_usage
-from ptjob_provider.core.identity import REPORT_ANNOTATION, JobRef, annotation_of, owner_in
+from ptjob_provider.core.identity import REPORT_ANNOTATION, RESUMED_ANNOTATION, JobRef, annotation_of, owner_in
 from ptjob_provider.core.outputs.contract import problems, read_report
 from ptjob_provider.core.outputs.result import build_result
 from ptjob_provider.core.run.lookup import find_job
@@ -48,6 +48,7 @@ class Snapshot:
         report: facts about its outputs; None unless it succeeded and declares outputs.
         unverified: what prevented the inspection of its outputs; "" for nothing.
         used: measured usage of its replicas.
+        resumed: where it went on, see `resumed.sentence`; "" if unknown.
         conditions: the object's conditions, unchanged.
         replica_statuses: replica counts by role and state, from the object.
         trainer_status: the progress that a TrainJob's program reports, from the object; {} if it reports none.
@@ -68,6 +69,7 @@ class Snapshot:
     report: OutputReport | None
     unverified: str
     used: Mapping[str, peak_usage.PeakUsage]
+    resumed: str
     conditions: Sequence[Mapping[str, Any]]
     replica_statuses: Mapping[str, Mapping[str, Any]]
     trainer_status: Mapping[str, Any]
@@ -83,6 +85,7 @@ class Snapshot:
             diagnosis=self.diagnosis,
             now=self.now,
             used=self.used,
+            resumed=self.resumed,
         )
         replicas = [{"name": name, "rank": rank} for name, rank in self.ranks.items()]
         return {
@@ -161,6 +164,7 @@ async def look(
         report=report,
         unverified=unverified,
         used=peak_usage.together(peak_usage.stored_in(observation.job), await backend.usage(JobRef.of(job))),
+        resumed=annotation_of(observation.job, RESUMED_ANNOTATION),
         conditions=(observation.job.get("status") or {}).get("conditions") or (),
         replica_statuses=_replica_statuses(observation.job.get("status") or {}),
         trainer_status=(observation.job.get("status") or {}).get("trainerStatus") or {},

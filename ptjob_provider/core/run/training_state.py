@@ -20,9 +20,9 @@ from ptjob_provider.core.diagnosis.last_lines import clip
 from ptjob_provider.core.history import ContainerKind
 from ptjob_provider.core.identity import CHECKPOINT_ANNOTATION, REPORTED_ANNOTATION, annotation_of
 from ptjob_provider.core.logs import nanoseconds
-from ptjob_provider.core.outputs.resumed import Steps, sentence
+from ptjob_provider.core.outputs.resumed import Steps, no_progress, sentence
 from ptjob_provider.core.run.attempts import earlier_in
-from ptjob_provider.core.status import JobPhase
+from ptjob_provider.core.status import JobPhase, parse_instant
 from ptjob_provider.core.training_progress import Progress, ProgressReader, of_trainer
 
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ class TrainingState:
     Attributes:
         known: what the follower has observed; None until it has begun.
         first_step: the first step that this attempt has reported; None if it has reported none.
+        in_order: whether its steps only rose so far, below their total; see `resumed.Steps`.
         earlier: summaries of the task's earlier attempts, oldest first.
     """
 
@@ -74,6 +75,7 @@ class TrainingState:
         """Forget the job, because the same try follows its next attempt."""
         self.known: JobProgress | None = None
         self.first_step: int | None = None
+        self.in_order = True
         self.earlier: Sequence[Mapping[str, Any]] = ()
         self._reader: ProgressReader | None = None  # most followed jobs have no log yet
         self._late: deque[LogLine] = deque(maxlen=_LINES)
@@ -121,7 +123,7 @@ class TrainingState:
         try:
             self._take(line)
         except Exception:
-            self._is_broken = True
+            self._is_broken, self.in_order = True, False
             logger.exception("the training's progress cannot be read any more; please report it")
 
     def _take(self, line: LogLine) -> None:
@@ -132,7 +134,7 @@ class TrainingState:
         before = self._reader.progress
         progress = self._reader.feed(line)
         if progress is not None and progress is not before and self._told is None:
-            self._note(progress)
+            self._note(progress, before)
 
     @contained(lambda *_: None)
     def observe(self, job: Mapping[str, Any]) -> None:
@@ -146,10 +148,14 @@ class TrainingState:
         if self._told is None:
             self._curve, self.first_step = Curve(), None
         self._told = told
-        self._note(told)
+        self.in_order = False  # its steps are percent
+        self._note(told, None)
 
-    def _note(self, progress: Progress) -> None:
+    def _note(self, progress: Progress, before: Progress | None) -> None:
         self._curve.add(progress)
+        step, reached = progress.step, before.step if before else None
+        if (reached is not None and (step is None or step < reached)) or (step is not None and step == progress.total):
+            self.in_order = False
         if self.first_step is None:
             self.first_step = progress.step
 
@@ -157,6 +163,7 @@ class TrainingState:
         """Go on from the state that an earlier process has stored, which had written the log up to the cursor."""
         self._curve = Curve.from_dict(stored.get("curve"))
         self.first_step = stored.get("first_step")
+        self.in_order = stored.get("in_order", not stored)
         self._says_resumed = self.first_step is None  # else that process has said it
         progress = Progress.from_dict(stored)
         if cursor is not None and progress.at:
@@ -169,14 +176,41 @@ class TrainingState:
         if self.first_step is None or not self._says_resumed:
             return ""
         self._says_resumed = False
-        attempt = self.known.submission.attempt if self.known else 0
-        now = Steps(attempt=attempt, first=self.first_step, total=self.progress.total)
-        return sentence(now, [Steps.of(each) for each in self.earlier], step=self._checkpoint_step)
+        return self.sentence
+
+    @property
+    def sentence(self) -> str:
+        """Return where this attempt went on; "" if that is not known for sure, see `resumed.sentence`."""
+        return sentence(self._steps, self._steps_before, step=self._checkpoint_step)
+
+    def no_progress(self, limit: int) -> str:
+        """Return why this attempt, which has failed, is the last one; "" if it is not, see `resumed.no_progress`."""
+        return no_progress(self._steps, self._steps_before, limit=limit)
+
+    @property
+    def _steps(self) -> Steps:
+        now = self.progress
+        return Steps(
+            attempt=self.known.submission.attempt if self.known else 0,
+            first=self.first_step,
+            last=now.step,
+            total=now.total,
+            rate=now.rate,
+            in_order=self.in_order,
+        )
+
+    @property
+    def _steps_before(self) -> list[Steps]:
+        """Return the steps of the attempts since the task's last clear, after which a training begins anew."""
+        since = parse_instant(self.known.submission.first_started_at) if self.known else None
+        begun = ((each, parse_instant(str(each.get("started") or ""))) for each in self.earlier)
+        return [Steps.of(each) for each, at in begun if since and at and at >= since]
 
     def annotations(self) -> dict[str, str]:
-        """Return the first and the last reported step and the rate, for the job of a failed attempt; {} for none."""
-        steps = {"first_step": self.first_step, "last_step": self.progress.step, "rate": self.progress.rate}
-        return {} if self.first_step is None else {REPORTED_ANNOTATION: json.dumps(steps)}
+        """Return what was reported of the steps, for the job of a failed attempt; {} for none."""
+        now = self._steps
+        steps = {"first_step": now.first, "last_step": now.last, "rate": now.rate, "in_order": now.in_order}
+        return {} if now.first is None else {REPORTED_ANNOTATION: json.dumps(steps)}
 
     @contained(lambda *_: {})
     def to_dict(self, outcome: JobOutcome | None = None) -> dict[str, Any]:
@@ -200,6 +234,8 @@ class TrainingState:
             "waits": "" if phase.is_terminal else clip(known.waiting.reason, _WAITS),
             "metrics": {known.mask(tag): value for tag, value in _fitting(progress.metrics.items(), _METRICS_SIZE)},
             "first_step": self.first_step,
+            "in_order": self.in_order,
+            "resumed": self.sentence,
             "replicas": shown,
             "replicas_left_out": len(rows) - len(shown),
             "attempts": [dict(each) for each in self.earlier],

@@ -1,4 +1,4 @@
-"""Options that limit how long a job may wait, crash or be preempted; `diagnosis.Limits` has the defaults."""
+"""Options that limit how long a job may wait, and how often it may end; `diagnosis.Limits` has the defaults."""
 
 from __future__ import annotations
 
@@ -16,8 +16,11 @@ LIMITS: Mapping[str, Reader[Any]] = {
     "queue_timeout": seconds,
     "crash_loop_limit": integer(0),
     "max_preemptions": integer(0, 100),
+    "no_progress_limit": integer(0, 3),
 }
-"""Parsers of the limits that are options of every adapter; the preemptions are listed on the job's object."""
+"""Parsers of the limits that are options of every adapter.
+
+The job's object has the preemptions, and summaries of the earlier attempts, of which three always fit."""
 
 
 def given_limits(options: Mapping[str, Any]) -> dict[str, Any]:

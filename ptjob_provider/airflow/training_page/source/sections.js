@@ -72,6 +72,7 @@ export function attempts({ xcoms, instance }, progress, result, diagnosis) {
     ...(diagnosis.attempt === null ? {} : { cause: diagnosis.cause, message: diagnosis.message, advice: diagnosis.advice }),
     first_step: progress.first_step,
     last_step: progress.step,
+    resumed: progress.resumed,
   };
   const all = [...earlier.filter(({ attempt }) => attempt !== current.attempt), current];
   const rows = all.map((each) => [
@@ -82,7 +83,7 @@ export function attempts({ xcoms, instance }, progress, result, diagnosis) {
     [each.first_step, each.last_step].filter((step) => number(step) !== null).map(digits).join(" to "),
     [text(each.outcome), text(each.cause)].filter(Boolean).join(": "),
   ]);
-  const notes = all.map(({ message, advice }) => [message, advice].filter(Boolean).map((each) => element("div", {}, text(each))));
+  const notes = all.map(({ resumed, message, advice }) => [resumed, message, advice].filter(Boolean).map((each) => element("div", {}, text(each))));
   return table(["Attempt", "Job", "Started", "Ran", "Steps", "End"], rows, notes);
 }
 
