@@ -12,6 +12,7 @@ import re
 import time
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ptjob_provider.core.versions import Record
@@ -92,6 +93,7 @@ class LineSplitter:
 
     def __init__(self, max_piece: int = MAX_PIECE) -> None:
         self._max_piece = max_piece
+        self._one_piece = min(max_piece, STATES)
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._pending = ""
 
@@ -111,7 +113,11 @@ class LineSplitter:
         return list(self._cut(rest)) if rest else []
 
     def _cut(self, line: str) -> Iterator[Piece]:
-        *pieces, rest = self._pieces(line.removesuffix("\r"))
+        text = line.removesuffix("\r")
+        if len(text) <= self._one_piece:  # nearly all lines: a training may write 50,000 a second
+            yield Piece(text=text)
+            return
+        *pieces, rest = self._pieces(text)
         yield from pieces
         yield replace(rest, continues=False)
 
@@ -197,7 +203,7 @@ class LineCounter:
 
 def last_state(text: str) -> str:
     """Return what a line shows that overwrites itself by carriage returns."""
-    return text.rstrip("\r").rpartition("\r")[2]
+    return text.rstrip("\r").rpartition("\r")[2] if "\r" in text else text
 
 
 _BAR = re.compile(r"\d%|\d/\d|^\s*$")
@@ -220,9 +226,12 @@ class StateFilter:
         self._shown: str | None = None
         self._begun = self._newest = ""
 
-    def take(self, line: LogLine) -> Iterator[LogLine]:
-        """Yield what the log shows of the next line, or of the next piece of a long one."""
-        if line.notice or (self._last is None and "\r" not in line.text):
+    def take(self, line: LogLine) -> Iterable[LogLine]:
+        """Return what the log shows of the next line, or of the next piece of a long one."""
+        return (line,) if self._last is None and "\r" not in line.text else self._shown_of(line)
+
+    def _shown_of(self, line: LogLine) -> Iterator[LogLine]:
+        if line.notice:
             yield from self.rest()
             yield line
             return
@@ -269,8 +278,12 @@ def nanoseconds(timestamp: str) -> int:
     if match is None:
         raise ValueError(f"not an RFC 3339 instant: {timestamp[:80]!r}")
     second, fraction, offset = match.groups("")
-    whole = (datetime.fromisoformat(second + offset) - _EPOCH) // timedelta(seconds=1)
-    return whole * _SECOND + int(fraction.ljust(9, "0"))
+    return _seconds(second + offset) * _SECOND + int(fraction.ljust(9, "0"))
+
+
+@lru_cache(maxsize=64)  # lines of one second follow each other
+def _seconds(second: str) -> int:
+    return (datetime.fromisoformat(second) - _EPOCH) // timedelta(seconds=1)
 
 
 def _first(places: list[tuple[int, int]], *, after: tuple[int, int]) -> int:

@@ -63,6 +63,16 @@ def test_of_a_progress_bar_the_diagnosis_has_the_last_state() -> None:
     assert list(tail.lines) == [" 20%|##| 2/10Traceback (most recent call last):"]
 
 
+def test_the_last_lines_are_masked_before_they_are_cut() -> None:
+    """Half a secret is not known as one."""
+    tail = Tail(mask=lambda text: text.replace("secret", "***"))
+
+    for text in ("a secret", "x" * (TAIL_WIDTH - 3) + "secret", "x" * TAIL_WIDTH):
+        tail.take(LogLine(text=text, timestamp=PLACE.timestamp, cursor=PLACE))
+
+    assert tail.lines == ("a ***", "x" * (TAIL_WIDTH - 3) + "***", "x" * TAIL_WIDTH)
+
+
 class ScriptedNodesBackend(ScriptedBackend):
     """Reads a replica's log as the back-end for a cluster does, from a stand-in for its node."""
 

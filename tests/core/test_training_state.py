@@ -122,7 +122,7 @@ def test_of_a_log_that_is_faster_than_anybody_reads_the_newest_lines_are_looked_
 
     state = state_after(*(replace(first, text=f"step {number}/9999 loss=1") for number in range(1, 5001)))
 
-    assert (state.progress.step, state.first_step, len(looked_at)) == (5000, 1, 200)
+    assert (state.progress.step, state.first_step, len(looked_at)) == (5000, 1, 150)
 
 
 async def test_a_later_attempt_says_once_where_it_went_on() -> None:

@@ -99,7 +99,7 @@ class Rank0Log:
     @property
     def tail(self) -> tuple[str, ...]:
         """Return the last lines of the last run, masked."""
-        return tuple(self._tail.lines)
+        return self._tail.lines
 
     def begin(self) -> None:
         """Start reading the log, unless it is being read already."""
@@ -142,10 +142,8 @@ class Rank0Log:
                     self.sink.line(line)
                     self.cursor = line.cursor
                     self._tail.take(line)
-                    if self.state is not None:
-                        self.state.take(line)
-                        if resumed := self.state.resumed():
-                            await self.on_resumed(resumed)
+                    if self.state is not None and self.state.take(line) and (resumed := self.state.resumed()):
+                        await self.on_resumed(resumed)
                     await self.sink.room()
         except PTJobError as error:
             self.sink.notice(f"{submission.ref}: rank 0's log cannot be read any more: {error}")
@@ -157,12 +155,15 @@ def run_of(line: LogLine) -> tuple[str, int]:
 
 
 class Tail:
-    """Collects the last lines, masked, of a replica's last run that has written lines."""
+    """Collects the last lines of a replica's last run that has written lines.
+
+    They are masked when somebody asks for them: masking each line of a fast log costs as much as parsing it.
+    """
 
     def __init__(self, mask: Callable[[str], str]) -> None:
         self._mask = mask
         self._run: tuple[str, int] | None = None
-        self.lines: deque[str] = deque(maxlen=TAIL_LINES)
+        self._texts: deque[str] = deque(maxlen=TAIL_LINES)
 
     def take(self, line: LogLine) -> None:
         """Add a line; the first line of a run discards those of the previous run."""
@@ -170,8 +171,17 @@ class Tail:
             return
         if run_of(line) != self._run:
             self._run = run_of(line)
-            self.lines.clear()
-        self.lines.append(self._mask(last_state(line.text))[:TAIL_WIDTH])
+            self._texts.clear()
+        text = last_state(line.text)
+        self._texts.append(text if len(text) <= TAIL_WIDTH else self._masked(text))
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """Return the lines, masked."""
+        return tuple(self._masked(text) for text in self._texts)
+
+    def _masked(self, text: str) -> str:
+        return self._mask(text)[:TAIL_WIDTH]  # in this order: half a secret is not known as one
 
 
 async def last_lines(backend: Backend, ref: JobRef, replica: str, *, mask: Callable[[str], str]) -> tuple[str, ...]:
@@ -229,7 +239,7 @@ async def _last(
         return ()
     except PTJobError:
         pass
-    return tuple(tail.lines)
+    return tail.lines
 
 
 async def catch_up(backend: Backend, submission: Submission, *, sink: Sink, cursor: LogCursor | None) -> None:

@@ -48,8 +48,9 @@ _REPLICAS_SIZE, _METRICS_SIZE = 6 * 1024, 1536
 _WAITS, _REASON = 300, 100
 """Maximum characters of texts."""
 
-_LINES, _SECONDS = 100, 0.1
-"""Maximum number of lines that are looked at in so many seconds: of a log that is faster, these and the newest ones."""
+_LINES, _NEWEST, _SECONDS = 100, 50, 1.0
+"""Maximum number of lines that are looked at in so many seconds. Of a log that is faster, so many of the newest ones
+are looked at as well. Looking at a line takes several times as long as copying it."""
 
 _STOPPED = "stopped with the job"
 
@@ -78,8 +79,8 @@ class TrainingState:
         self.in_order = True
         self.earlier: Sequence[Mapping[str, Any]] = ()
         self._reader: ProgressReader | None = None  # most followed jobs have no log yet
-        self._late: deque[LogLine] = deque(maxlen=_LINES)
-        self._lines_left, self._counts_from = _LINES, -math.inf
+        self._late: deque[LogLine] = deque(maxlen=_NEWEST)
+        self._lines_left, self._counts_until = _LINES, -math.inf
         self._curve = Curve()
         self._told: Progress | None = None
         self._read_until = 0
@@ -101,17 +102,21 @@ class TrainingState:
         known = self.known
         return (self.progress, *((known.status.phase, known.waiting.reason, known.record) if known else ()))
 
-    def take(self, line: LogLine) -> None:
-        """Take the next line of rank 0's log; a line that cannot be read ends the reading, and not the log."""
+    def take(self, line: LogLine) -> bool:
+        """Take the next line of rank 0's log, and return whether it was looked at.
+
+        A line that cannot be read ends the reading, and not the log.
+        """
         now = time.monotonic()
-        if now >= self._counts_from + _SECONDS:
-            self._lines_left, self._counts_from = _LINES, now
+        if now >= self._counts_until:
+            self._lines_left, self._counts_until = _LINES, now + _SECONDS
             self._catch_up()
-        if self._lines_left:
-            self._lines_left -= 1
-            self._read(line)
-        else:
+        if not self._lines_left:
             self._late.append(line)
+            return False
+        self._lines_left -= 1
+        self._read(line)
+        return True
 
     def _catch_up(self) -> None:
         while self._late:
