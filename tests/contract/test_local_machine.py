@@ -262,7 +262,7 @@ async def test_a_device_can_be_ignored_loudly(machine: Callable[..., World]) -> 
 
     assert await world.text(ref, "gpu-master-0") == ["[]"]
     (message,) = [event["message"] for event in seen[-1].events if "ignored" in event["message"]]
-    assert message == "nvidia.com/gpu: ignored ([ptjob] local_gpus = ignore), the job runs on the CPU"
+    assert message == "GPUs (1 in all): ignored ([ptjob] local_gpus = ignore), the job runs on the CPU"
 
 
 async def test_each_replica_sees_only_its_own_devices(machine: Callable[..., World]) -> None:

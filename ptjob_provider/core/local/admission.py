@@ -17,7 +17,7 @@ from ptjob_provider.core.in_pod import sync_code, unpack_code
 from ptjob_provider.core.kinds import PYTORCHJOB
 from ptjob_provider.core.kinds.pod_template import is_gpu
 from ptjob_provider.core.kinds.pytorchjob import ROLES_PATH
-from ptjob_provider.core.local import devices, launch
+from ptjob_provider.core.local import launch
 from ptjob_provider.core.local.config import NO_IMAGE, Setup
 from ptjob_provider.core.local.image import ImageFacts, command_line, read_image
 from ptjob_provider.core.local.launch import PodPlan
@@ -123,8 +123,8 @@ def _others(job: Manifest) -> Iterator[str]:
         for _, container in _containers_of(path, pod):
             if container["name"] not in _CODE_CONTAINERS:
                 yield from _set(container) - _CONTAINER
-                resources = container.get("resources") or {}
-                yield from {*(resources.get("limits") or ())} & {"cpu", "memory", "ephemeral-storage"}
+                limits = (container.get("resources") or {}).get("limits") or {}
+                yield from (name for name, amount in limits.items() if not _is_counted(name, amount))
                 yield from (name for each in container.get("volumeMounts") or () for name in _set(each) & {"readOnly"})
 
 
@@ -132,16 +132,16 @@ def _set(fields: Mapping[str, Any]) -> set[str]:
     return {name for name, value in fields.items() if value or (value == 0 and value is not False)}
 
 
+def _is_counted(resource: str, amount: Any) -> bool:
+    """Return whether a limit is a number of GPUs; no other limit applies here."""
+    return is_gpu(resource) and str(amount).isdecimal()
+
+
 def _device_notices(job: Manifest, config: LocalConfig) -> Iterator[str]:
     option, total = config.title("local_gpus"), sum(replica.gpus for replica in PYTORCHJOB.replicas(job))
-    names = sorted({name for _, container in _containers(job) for name in devices.requested(container)})
-    others = [name for name in names if not is_gpu(name)]
     if config.gpus == "ignore":
-        if names:
-            yield f"{', '.join(names)}: ignored ({option} = ignore), the job runs on the CPU"
-    elif others:
-        hint = f"leave it out, or have it ignored with every wish for a device ({option} = ignore)"
-        raise UnsupportedByBackend.of(", ".join(others), f"this machine offers GPUs only; {hint}")
+        if total:
+            yield f"GPUs ({total} in all): ignored ({option} = ignore), the job runs on the CPU"
     elif total > config.gpus:
         hint = f"{option} is how many it offers, or ignore: the job runs on the CPU"
         text = f"the job requests {total} devices in all, this machine offers {config.gpus}; {hint}"

@@ -4,36 +4,15 @@ from __future__ import annotations
 
 import fcntl
 import random
-import re
 import socket
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ptjob_provider.core.errors import InvalidSpec
-from ptjob_provider.core.kinds.pod_template import requested_by
 from ptjob_provider.core.local.store import make_private, private
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
     from io import TextIOWrapper
     from pathlib import Path
-
-_NO_DEVICE = re.compile(r"cpu|memory|ephemeral-storage|storage|hugepages-.*|[a-z0-9.-]*kubernetes\.io/.*")
-
-
-def requested(container: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the name of each device that a container requests.
-
-    Raises:
-        InvalidSpec: the count is not a whole number.
-    """
-    for name, quantity in requested_by(container).items():
-        if _NO_DEVICE.fullmatch(name) or str(quantity) == "0":
-            continue
-        if not str(quantity).isdigit():
-            raise InvalidSpec.of(f"resources.limits[{name}]", quantity, "allowed: a whole number")
-        yield name
-
 
 FIRST_PORT = 20000
 LAST_PORT = 32000
