@@ -220,13 +220,6 @@ def test_nothing_is_injected_into_an_init_container() -> None:
     assert "RANK" not in planned({"command": ["x"]}, is_init=True).env
 
 
-def test_the_log_tells_why_unless_a_file_should() -> None:
-    """Only the policy `File` disables it."""
-    assert planned({"command": ["x"]}).logs_as_message
-    assert planned({"command": ["x"], "terminationMessagePolicy": "FallbackToLogsOnError"}).logs_as_message
-    assert not planned({"command": ["x"], "terminationMessagePolicy": "File"}).logs_as_message
-
-
 MAP = PathMap({"/data": "/host/claim", "/data/deep": "/host/other", "/mnt/a.b": "/host/dots"})
 
 

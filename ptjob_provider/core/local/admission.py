@@ -34,7 +34,7 @@ _RUN_POLICY = {"activeDeadlineSeconds", "ttlSecondsAfterFinished", "backoffLimit
 _POD = {"containers", "initContainers", "volumes", "terminationGracePeriodSeconds", "restartPolicy"}
 _CONTAINER = {
     *("name", "image", "command", "args", "workingDir", "env", "envFrom", "volumeMounts", "resources", "ports"),
-    "terminationMessagePolicy",
+    "terminationMessagePolicy",  # a failed container without a message has the end of its log, whatever the policy
 }
 _SOURCES = {"persistentVolumeClaim", "emptyDir", "configMap", "secret"}
 _CODE_CONTAINERS = (sync_code.CONTAINER, unpack_code.CONTAINER)

@@ -155,7 +155,6 @@ class Launch:
         argv: the command line.
         env: the whole environment; never written to disk.
         working_dir: the working directory.
-        logs_as_message: a failed container without a termination message gets the end of its log as message.
         message_file: replaces `/dev/termination-log` in variables and arguments.
     """
 
@@ -164,7 +163,6 @@ class Launch:
     argv: Sequence[str]
     env: Mapping[str, str]
     working_dir: str
-    logs_as_message: bool
     message_file: str
 
 
@@ -270,7 +268,6 @@ def launch(
         argv=with_interpreter(argv, image.python),
         env=_environment(plan, image, variables, paths, name),
         working_dir=working_directory(container, image, paths, plan.root),
-        logs_as_message=container.get("terminationMessagePolicy") != "File",
         message_file=message_file,
     )
 

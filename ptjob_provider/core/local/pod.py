@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 _SCRIPTS = {"python": "", "python3": "", "torchrun": "-m torch.distributed.run "}
 _CHUNK = 1024 * 1024
-_DRAIN_TIMEOUT = 2.0
 _MAX_MESSAGE = 4096
 
 
@@ -42,7 +41,6 @@ class LocalContainer:
         self._started_at = ""
         self._terminated: dict[str, Any] | None = None
         self._exited_at = ""
-        self._drain_until: float | None = None
         self.is_cancelled = False
 
     @property
@@ -97,12 +95,8 @@ class LocalContainer:
             if self._log is not None:
                 self._log.write_unfinished()
             return
-        if self._drain_until is None:
-            self._drain_until = time.monotonic() + _DRAIN_TIMEOUT
-            self.kill()
-        self.read()
-        if self.output is not None and time.monotonic() < self._drain_until:
-            return
+        self.kill()
+        self.read()  # a chunk is more than a pipe holds
         if process.stdout:
             process.stdout.close()
         self._process = None
@@ -115,7 +109,7 @@ class LocalContainer:
     def terminate(self) -> None:
         """Send SIGTERM to the container's processes; if it has not started, it never will."""
         self.is_cancelled = True
-        if self._drain_until is None:
+        if not self._exited_at:
             self._signal_group(signal.SIGTERM)
 
     def kill(self) -> None:
@@ -159,7 +153,7 @@ class LocalContainer:
         assert self._log is not None  # noqa: S101 - opened by start()
         self._log.finish()
         message = read(Path(self.plan.message_file))[:_MAX_MESSAGE].decode("utf-8", "replace")
-        if not message and facts["exitCode"] and self.plan.logs_as_message:
+        if not message and facts["exitCode"]:
             message = self._log.message()
         written = {"message": message} if message else {}
         finished_at = self._exited_at or _now()
