@@ -79,6 +79,9 @@ class _Counted:
         self._count(len(piece))
         return self._stream.write(piece)
 
+    def close(self) -> None:
+        self._stream.close()
+
     def _count(self, size: int) -> None:
         self._done += size
         if (now := time.monotonic()) >= self._due:

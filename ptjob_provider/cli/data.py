@@ -82,22 +82,19 @@ def claim_row(claim: Manifest) -> dict[str, Any]:
 
 @data.command()
 @click.argument("name")
-@click.option("--size", metavar="SIZE", help="Capacity.  [default: 10Gi]")
+@click.option("--size", metavar="SIZE", help="Cluster: capacity.  [default: 10Gi]")
 @click.option(
     "--access-mode",
     type=click.Choice(["ReadWriteOnce", "ReadWriteMany", "ReadOnlyMany", "ReadWriteOncePod"]),
-    help="Access mode of the claim.  [default: ReadWriteMany]",
+    help="Cluster: access mode.  [default: ReadWriteMany]",
 )
-@click.option("--storage-class", metavar="NAME", help="Storage class of the claim.  [default: the cluster's]")
+@click.option("--storage-class", metavar="NAME", help="Cluster: storage class.  [default: the cluster's]")
 @target_options
 @pass_target
 def create(target: Target, name: str, *, size: str | None, access_mode: str | None, storage_class: str | None) -> None:
     """Create an empty claim."""
-    created = target.inspector().create_claim(
-        target.namespace, name, size=size, mode=access_mode, storage_class=storage_class
-    )
-    for sentence in run(created):
-        notice(sentence)
+    inspector = target.inspector()
+    run(inspector.create_claim(target.namespace, name, size=size, mode=access_mode, storage_class=storage_class))
     say(f"claim {target.namespace}/{name} is made; mount it: --data {name}:/path")
 
 

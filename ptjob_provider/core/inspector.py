@@ -211,8 +211,8 @@ class Inspector(Protocol):
 
     async def create_claim(
         self, namespace: str, name: str, *, size: str | None, mode: str | None, storage_class: str | None
-    ) -> Sequence[str]:
-        """Create a claim, and return the arguments that are ignored; the claim may stay unbound until it is mounted.
+    ) -> None:
+        """Create a claim, which may stay unbound until it is mounted.
 
         Args:
             namespace: the claim's namespace.

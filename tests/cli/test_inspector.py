@@ -228,18 +228,6 @@ def test_a_folder_that_cannot_be_copied_completely_is_not_there(machine: Machine
     assert machine.ptjob("data", "ls", "pvc://there/", "-o", "name").stdout == ""
 
 
-def test_settings_of_a_claim_do_not_apply_to_a_directory(machine: Machine) -> None:
-    """The claim is created anyway."""
-    made, plain = (
-        machine.ptjob("data", "create", "datasets", "--size", "1Gi"),
-        machine.ptjob("data", "create", "models"),
-    )
-
-    assert (made.exit_code, made.stdout[:30]) == (0, "claim default/datasets is made")
-    assert "size, access mode and storage class do not apply" in made.stderr
-    assert plain.stderr == ""
-
-
 @each_row(
     ("words", "code", "message"),
     [

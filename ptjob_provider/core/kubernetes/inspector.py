@@ -114,7 +114,7 @@ class ClusterInspector:
 
     async def create_claim(
         self, namespace: str, name: str, *, size: str | None, mode: str | None, storage_class: str | None
-    ) -> Sequence[str]:
+    ) -> None:
         """Create a claim; see `Inspector.create_claim`."""
         spec = {"accessModes": [mode or CLAIM_MODE], "resources": {"requests": {"storage": size or CLAIM_SIZE}}}
         if storage_class is not None:
@@ -127,7 +127,6 @@ class ClusterInspector:
         }
         async with shared_client(self._config) as client:
             await client.post(paths.claims(namespace), claim)
-        return ()
 
     @asynccontextmanager
     async def files(self, namespace: str, claim: str, *, options: FileOptions) -> AsyncIterator[ClaimPod]:

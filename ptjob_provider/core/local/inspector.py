@@ -9,7 +9,7 @@ import socket
 from collections import deque
 from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime
-from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
+from typing import IO, TYPE_CHECKING, Any
 
 import psutil
 
@@ -23,7 +23,6 @@ from ptjob_provider.core.local.launch import LOOPBACK, claim_directory, inside
 from ptjob_provider.core.local.logs import LocalLog
 from ptjob_provider.core.local.status import instant
 from ptjob_provider.core.local.store import JobStore, make_private, read_json
-from ptjob_provider.core.spec.pods import memory_quantity
 from ptjob_provider.core.status import JobPhase
 
 if TYPE_CHECKING:
@@ -41,8 +40,6 @@ _NEWEST = 4 * 1024 * 1024
 """
 
 _NOT_MEASURED = "CPU and memory are not measured on this machine: its own `top` shows them"
-
-T = TypeVar("T")
 
 
 class LocalInspector:
@@ -102,21 +99,14 @@ class LocalInspector:
         folder = self._config.claims_of(namespace)
         return [_claim(namespace, path) for path in sorted(folder.glob("*")) if path.is_dir()]
 
-    async def create_claim(
-        self, namespace: str, name: str, *, size: str | None, mode: str | None, storage_class: str | None
-    ) -> Sequence[str]:
+    async def create_claim(self, namespace: str, name: str, **_: str | None) -> None:
         """Create the claim's directory; size, mode and storage class do not apply. See `Inspector.create_claim`."""
-        if size is not None:
-            memory_quantity("--size", size)
         path = claim_directory(self._config.claims_of(namespace), name)
         try:
             make_private(path.parent)
             path.mkdir(mode=0o700)
         except FileExistsError:
             raise JobAlreadyExists(f"{namespace}/{name}: there is such a claim: {path}", code=409) from None
-        if not (size or mode or storage_class):
-            return []
-        return ["size, access mode and storage class do not apply: every job may write to it until the disk is full"]
 
     @asynccontextmanager
     async def files(self, namespace: str, claim: str, *, options: FileOptions) -> AsyncIterator[LocalFiles]:  # noqa: ARG002 - the port's
@@ -160,14 +150,14 @@ class LocalFiles:
 
     async def pack(self, path: str, stream: IO[bytes]) -> None:
         """Write an archive; see `ClaimFiles.pack`."""
-        with self._as_invalid(path), _until_cancelled(stream) as written:
-            await asyncio.to_thread(lambda: claim_files.pack(claim_files.below(self._root, path), written))
+        with self._as_invalid(path), _closed_when_cancelled(stream):
+            await asyncio.to_thread(lambda: claim_files.pack(claim_files.below(self._root, path), stream))
 
     async def unpack(self, stream: IO[bytes], folder: str, name: str) -> None:
         """Extract an archive; see `ClaimFiles.unpack`."""
-        with self._as_invalid(folder), _until_cancelled(stream) as read:
+        with self._as_invalid(folder), _closed_when_cancelled(stream):
             place = claim_files.below(self._root, folder)
-            await asyncio.to_thread(lambda: claim_files.unpack(read, self._root, place, name))
+            await asyncio.to_thread(lambda: claim_files.unpack(stream, self._root, place, name))
 
     @contextmanager
     def _as_invalid(self, path: str) -> Iterator[None]:
@@ -197,30 +187,11 @@ def _claim(namespace: str, path: Path) -> dict[str, Any]:
     }
 
 
-class _UntilCancelled:
-    """Stream that ends a thread which reads or writes it: cancelling its task does not."""
-
-    def __init__(self, stream: IO[bytes]) -> None:
-        self._stream = stream
-        self.is_cancelled = False
-
-    def read(self, size: int = -1) -> bytes:
-        return self._checked(self._stream.read(size))
-
-    def write(self, piece: bytes) -> int:
-        return self._checked(self._stream.write(piece))
-
-    def _checked(self, done: T) -> T:
-        if self.is_cancelled:
-            raise InterruptedError
-        return done
-
-
 @contextmanager
-def _until_cancelled(stream: IO[bytes]) -> Iterator[IO[bytes]]:
-    """Yield the stream; afterwards, whoever still reads or writes it gets an error, and so replaces nothing."""
-    guarded = _UntilCancelled(stream)
+def _closed_when_cancelled(stream: IO[bytes]) -> Iterator[None]:
+    """Close the stream if the task is cancelled: this ends the thread that copies, so that it replaces nothing."""
     try:
-        yield cast("IO[bytes]", guarded)
-    finally:
-        guarded.is_cancelled = True
+        yield
+    except asyncio.CancelledError:
+        stream.close()
+        raise
