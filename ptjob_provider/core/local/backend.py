@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import json
-import logging
 import os
 import shutil
 import site
@@ -50,7 +49,6 @@ from ptjob_provider.core.local.store import (
     read_json,
     write_json,
 )
-from ptjob_provider.core.manifest import KINDS
 from ptjob_provider.core.outputs.checkpoints import Checkpoint
 from ptjob_provider.core.outputs.contract import OutputReport, ResolvedOutputs
 
@@ -63,8 +61,6 @@ if TYPE_CHECKING:
     from ptjob_provider.core.logs import LogCursor, LogLine
     from ptjob_provider.core.outputs.contract import ResolvedOutput
 
-logger = logging.getLogger(__name__)
-
 _POLL_INTERVAL = 0.2
 """Seconds between polls."""
 
@@ -76,19 +72,15 @@ def admitted(manifest: Mapping[str, Any]) -> Manifest:
     """Return the job as it is stored: validated, with a namespace, a uid and a creation time.
 
     Raises:
-        KindNotServed: the job's kind is supported on clusters only.
-        InvalidSpec: the job is invalid, or its kind is unknown.
+        KindNotServed: the job's kind is not the one that runs here.
+        InvalidSpec: the job is invalid.
     """
     version, kind = manifest.get("apiVersion"), manifest.get("kind")
-    if kind not in KINDS:
-        raise InvalidSpec.of("kind", kind, f"allowed: {', '.join(KINDS)}")
     if (version, kind) != (API_VERSION, KIND):
         text = f"'{version} {kind}' is not allowed; this machine runs {API_VERSION} {KIND}"
         raise KindNotServed(f"kind: {text}")
     validate(manifest)
     given = {key: value for key, value in manifest["metadata"].items() if key != "deletionTimestamp"}
-    if not given.get("name"):
-        raise InvalidSpec.of("metadata.name", given.get("name"), "allowed: a name; generateName is not supported here")
     meta = {
         **given,
         "namespace": given.get("namespace") or "default",
@@ -269,13 +261,14 @@ class LocalBackend:
         ref = JobRef.of(job)
         files = self._store.files(ref.namespace, ref.name)
         current(files)
+        places = _places(config.claims_of(ref.namespace), ResolvedOutputs.of(job))
         with created(files, job, notices) as lock:
             try:
-                files.write(files.outputs_before, _outputs_before(job, config))
+                files.write(files.outputs_before, probe_outputs.listing(places))
                 _start_supervisor(files, setup, lock)
             except (OSError, subprocess.SubprocessError) as error:
                 shutil.rmtree(files.path, ignore_errors=True)
-                raise ClusterUnavailable(f"{ref}: its supervisor could not be started: {error}") from error
+                raise ClusterUnavailable(f"{ref}: it could not be started: {error}") from error
         return ref
 
     def _read(self, ref: JobRef) -> Observation:
@@ -324,19 +317,6 @@ def _places(claims: Path, outputs: ResolvedOutputs) -> dict[str, Any]:
     roots = {name: claim_directory(claims, output.claim) for name, output in outputs.verified.items()}
     paths = {name: str(inside(roots[name], each.path, field=each.uri)) for name, each in outputs.verified.items()}
     return {**paths, "roots": {name: str(root) for name, root in roots.items()}}
-
-
-def _outputs_before(job: Manifest, config: LocalConfig) -> dict[str, Any] | None:
-    """Return the files that the job's outputs have before its start; None if they cannot be listed.
-
-    Without a listing the times of the files decide.
-    """
-    try:
-        claims = config.claims_of(job["metadata"]["namespace"])
-        return probe_outputs.listing(_places(claims, ResolvedOutputs.of(job)))
-    except (OSError, InvalidSpec) as error:
-        logger.warning("%s: its outputs could not be listed before the start: %s", JobRef.of(job), error)
-        return None
 
 
 def _older_than(since: datetime, marks: Mapping[str, Sequence[int]]) -> dict[str, Sequence[int]]:

@@ -178,6 +178,4 @@ class LocalLog:
         if pods is None:  # its supervisor has not begun
             return False
         status = next((pod["status"] for pod in pods if pod["metadata"]["name"] == self._pod), {"phase": "Failed"})
-        containers = [*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())]
-        has_ended = any(each["name"] == CONTAINER and "terminated" in each["state"] for each in containers)
-        return has_ended or status["phase"] in ("Succeeded", "Failed")
+        return status["phase"] in ("Succeeded", "Failed")
