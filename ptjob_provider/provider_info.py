@@ -177,7 +177,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
         kind="float",
     ),
     "orphan_grace": _option(
-        "Seconds for which the maintenance DAG and ``ptjob orphans`` spare an orphaned job that its task could not "
+        "Seconds for which the maintenance DAG spares an orphaned job that its task could not "
         "follow any more, or whose task has no state or is gone, because such a job may be healthy. They count from "
         "the end of the task's last try, or from the first search that found it so.",
         "86400",

@@ -44,7 +44,6 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "prune": ("jobs", "Delete the jobs that ended a while ago."),
         "suspend": ("jobs", "Suspend jobs: their pods are deleted until they are resumed."),
         "resume": ("jobs", "Resume suspended jobs."),
-        "orphans": ("orphans", "List orphaned jobs: no task of Airflow waits for them."),
     },
     "Other": {
         "data": ("data", "List and create claims, and copy files to and from them."),

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from ptjob_provider.core.history.peak_usage import PeakUsage
     from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.inspector import Check, NodeUse, ReplicaUse
-    from ptjob_provider.core.run.orphans import Orphan
     from ptjob_provider.core.run.snapshot import Snapshot
     from ptjob_provider.core.status import JobStatus
 
@@ -166,18 +165,6 @@ def _ran(row: Mapping[str, Any], now: datetime) -> str:
         return duration((finished or now) - running)
     has_run = row["phase"] in {JobPhase.RUNNING, JobPhase.SUCCEEDED}
     return f"<{duration((finished or now) - started)}" if has_run and started else "-"
-
-
-def orphans(findings: Iterable[Orphan], *, now: datetime) -> Table:
-    """Return the list of orphaned jobs, and what was done about each."""
-    rows = (
-        (
-            *(each.job.ref.name, _phase(each.job.phase), duration(now - each.job.created_at)),
-            *(owner_text(each.job.owner), each.why or "not known", "stopped" if each.stopped else "left as it is"),
-        )
-        for each in findings
-    )
-    return _table(("NAME", "PHASE", "AGE", "OWNER", "WHY", "NOW"), rows)
 
 
 def job(snapshot: Snapshot, progress: str = "") -> Table:

@@ -8,7 +8,6 @@ was created; it differs from the current place if the database was copied or the
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from ptjob_provider.core.identity import Instance
 
@@ -36,11 +35,6 @@ def origin_of(base_url: str, execution_api_url: str, namespace: str) -> str:
         "the pods' namespace": namespace,
     }
     return ", ".join(f"{name} {text}" for name, text in addresses.items() if text) or _NO_ADDRESS
-
-
-def names_host(origin: str, host: str) -> bool:
-    """Return whether the host is that of one of the addresses in the origin."""
-    return any(urlsplit(word.rstrip(",")).hostname == host for word in origin.split())
 
 
 def origin_mismatch(origins: Mapping[str, str], here: str) -> str:

@@ -66,7 +66,6 @@ while [ ! -e {GO} ]; do sleep 0.2; done
 OUTPUTS = {"volumes": ["digits:/data"], "model": "/data/models/7/model.pt", "tfevents": "/data/logs/7"}
 RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     "timed-out": ("defer_timeout", {"script": TICKS}),
-    "abandoned": ("wait_0", {"script": TICKS}),
     "trained": ("defer_0", {"script": TRAINS, **OUTPUTS, "tensorboard": True}),
     "as-train-job": ("defer_trainjob", {"script": 'echo "rank $RANK of $WORLD_SIZE"', "workers": 2}),
     "evicted": ("defer_preempted", {"script": TRAINS_AT_LAST, "workers": 2}),

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
-from click.testing import CliRunner
 
 from airflow_cluster.conftest import PATIENCE
-from ptjob_provider.cli import main
 from task_run import until
 
 if TYPE_CHECKING:
@@ -16,41 +14,6 @@ if TYPE_CHECKING:
     from task_run import TaskRun
 
 pytestmark = pytest.mark.timeout(900)
-
-ENDS_BY_ITSELF = "timed-out-"
-"""Name prefix of the one job that a timeout may delete during another test."""
-
-
-def ptjob(lab: Lab, *arguments: str) -> Any:
-    """Run `ptjob` with the installation's configuration and its kubeconfig."""
-    return CliRunner().invoke(
-        main, ["--kubeconfig", str(lab.kubeconfig), "-n", lab.namespace, *arguments], env=lab.stack.env
-    )
-
-
-def test_a_job_that_its_task_has_left_behind_is_listed_and_stopped_by_ptjob_orphans(
-    lab: Lab, runs: dict[str, TaskRun]
-) -> None:
-    """The worker of the last try was killed, so nothing deleted the job; jobs whose tasks wait are left alone."""
-    task = runs["abandoned"]
-    task.wait_for_line("tick 1", timeout=PATIENCE)
-    ref = task.ref
-    task.process().kill()
-    assert task.wait(timeout=PATIENCE) == "failed"
-    asked = ("orphans", "--airflow-url", lab.stack.api.url, "--older-than", "0s")
-
-    listed = ptjob(lab, *asked, "-o", "name")
-    before = lab.jobs()
-    deleted = ptjob(lab, *asked, "--delete")
-
-    assert listed.output == f"{ref.name}\n"
-    assert ref.uid in before
-    assert deleted.exit_code == 0, deleted.output
-    for words in (ref.name, task.run_id, "its task is failed"):
-        assert words in deleted.output
-    lab.wait_until_gone(ref)
-    left_alone = {uid for uid, job in before.items() if not job["metadata"]["name"].startswith(ENDS_BY_ITSELF)}
-    assert left_alone - {ref.uid} <= set(lab.jobs())
 
 
 @pytest.mark.parametrize("state", ["failed", "success"])

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ptjob_provider.core.identity import Instance
-from ptjob_provider.core.installation_id import KEY_PREFIX, instance_of, names_host, origin_mismatch, origin_of
-from rows import each_row
+from ptjob_provider.core.installation_id import KEY_PREFIX, instance_of, origin_mismatch, origin_of
 
 PRODUCTION = origin_of("https://airflow.example.com", "", "airflow")
 STAGING = origin_of("https://staging.example.com", "", "airflow")
@@ -31,16 +30,6 @@ def test_an_id_fits_where_it_was_made() -> None:
     assert origin_mismatch(dict.fromkeys(KEYS, PRODUCTION), PRODUCTION) == ""
     assert origin_mismatch({}, STAGING) == ""
     assert origin_of("", "", "") == "an Airflow without [api] base_url"
-
-
-@each_row(
-    ("host", "expected"),
-    [("airflow.example.com", True), ("api", True), ("airflow", False), ("example.com", False), ("", False)],
-)
-def test_an_origin_names_the_hosts_of_its_addresses(host: str, *, expected: bool) -> None:
-    origin = origin_of("https://airflow.example.com/a", "http://api:8080/execution/", "airflow")
-
-    assert names_host(origin, host) is expected
 
 
 def test_an_id_from_elsewhere_is_told_with_both_ways_out() -> None:
