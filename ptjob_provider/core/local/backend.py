@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import ptjob_provider
+from ptjob_provider.core import kinds
 from ptjob_provider.core.backend import Observation, View
 from ptjob_provider.core.code.folder import MAX_PACKED, megabytes, too_large
 from ptjob_provider.core.errors import (
@@ -72,10 +73,10 @@ def admitted(manifest: Mapping[str, Any]) -> Manifest:
     """Return the job as it is stored: validated, with a namespace, a uid and a creation time.
 
     Raises:
-        KindNotServed: the job's kind is not the one that runs here.
-        InvalidSpec: the job is invalid.
+        KindNotServed: the job's kind is supported on clusters only.
+        InvalidSpec: the job is invalid, or its kind is unknown.
     """
-    version, kind = manifest.get("apiVersion"), manifest.get("kind")
+    version, kind = manifest.get("apiVersion"), kinds.named(str(manifest.get("kind"))).KIND
     if (version, kind) != (API_VERSION, KIND):
         text = f"'{version} {kind}' is not allowed; this machine runs {API_VERSION} {KIND}"
         raise KindNotServed(f"kind: {text}")
