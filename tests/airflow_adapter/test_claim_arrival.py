@@ -119,7 +119,7 @@ async def test_batches_noted_at_once_can_be_announced_in_one_event(claims: Stand
     assert [len(each) for each in uris(triggerer)] == [200, 50]
 
 
-async def test_an_event_that_airflow_did_not_take_is_told_again(
+async def test_an_event_that_airflow_did_not_take_is_sent_again(
     claims: StandInClaims, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(triggers, "_AGAIN", 0.2)  # 20 s in production

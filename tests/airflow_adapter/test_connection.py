@@ -40,7 +40,7 @@ def define(monkeypatch: pytest.MonkeyPatch, conn_id: str = "kubernetes_default",
     monkeypatch.setenv(f"AIRFLOW_CONN_{conn_id.upper()}", json.dumps(connection))
 
 
-def test_the_hook_is_the_cncf_providers() -> None:
+def test_the_hook_is_one_of_the_cncf_provider() -> None:
     assert issubclass(PyTorchJobHook, KubernetesHook)
     assert (PyTorchJobHook.conn_type, PyTorchJobHook.default_conn_name) == ("kubernetes", "kubernetes_default")
 
@@ -234,7 +234,7 @@ class TestInTriggerer:
 
         assert (place.namespace, place.args.kubernetes_conn_id) == ("team", "gpu_cluster")
 
-    async def test_a_connection_that_only_workers_know_is_said(self, comms: FakeComms) -> None:
+    async def test_a_connection_that_only_workers_know_is_reported(self, comms: FakeComms) -> None:
         """The error says where to define the connection; a later try may find it."""
         with pytest.raises(ConnectionMissing, match=r"'gpu_cluster'.*triggerer.*AIRFLOW_CONN_GPU_CLUSTER") as error:
             await ConnectionArgs(kubernetes_conn_id="gpu_cluster").async_resolve()

@@ -335,7 +335,7 @@ def test_a_batch_that_cannot_be_listed_is_odd_and_the_others_are_listed(
 
 
 @pytest.mark.parametrize("seconds", [10**15, -(10**15)])
-def test_a_file_of_no_year_has_no_time(source: Path, seconds: int) -> None:
+def test_a_file_with_a_time_outside_of_the_calendar_has_no_time(source: Path, seconds: int) -> None:
     """The writer chooses the time; dates have a range."""
     drop(source, "b")
     stat = (source / "b" / "part-0").stat()
@@ -417,7 +417,7 @@ async def test_a_source_where_something_comes_all_the_time_is_listed_twice_for_e
 
 
 @pytest.mark.parametrize(("complete_at", "is_told"), [(99, True), (2, False)])
-async def test_a_source_that_is_read_wrongly_is_told_once(
+async def test_a_source_that_is_read_wrongly_is_reported_once(
     caplog: pytest.LogCaptureFixture, complete_at: int, *, is_told: bool
 ) -> None:
     """Not at once: the first batch may be on its way. Not after a batch: then the arguments are right."""

@@ -221,7 +221,7 @@ def trouble(source: Source) -> SourceTrouble:
         (__file__, None, "it does not exist, or is not a folder"),
     ],
 )
-def test_a_source_that_cannot_be_is_told_in_words(
+def test_a_source_that_cannot_be_used_is_explained(
     address: str, conn_id: str | None, text: str, gateway: FaultyS3
 ) -> None:
     """In the triggerer's log: parsing a DAG file does not access the source."""

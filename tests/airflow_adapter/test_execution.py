@@ -143,7 +143,7 @@ class Try:
         pytest.param(None, 1, 0, True, marks=since(3, 2, "questions to Airflow that may be given up")),
     ],
 )
-def test_told_to_stop_while_it_waits(
+def test_the_state_of_a_stopped_task_decides_whether_its_job_is_kept(
     comms: FakeComms, state: str | None, try_number: int, max_tries: int, *, kept: bool
 ) -> None:
     """A drained worker's job runs on for the next try; a user's action or the last try ends it; no answer keeps it.
@@ -249,7 +249,7 @@ def test_a_mapped_tasks_own_state_counts(comms: FakeComms) -> None:
 
 
 @pytest.mark.parametrize(("state", "kept"), [("running", True), ("failed", False)])
-def test_told_to_stop_while_the_job_is_created(
+def test_a_job_that_is_created_as_its_task_is_stopped_is_not_lost(
     comms: FakeComms, monkeypatch: pytest.MonkeyPatch, state: str, *, kept: bool
 ) -> None:
     """A create in progress is awaited, so that its job is either kept or deleted and never lost."""
@@ -266,7 +266,7 @@ def test_told_to_stop_while_the_job_is_created(
     assert bool(trying.backend.jobs) is kept
 
 
-def test_told_to_stop_before_anything_is_created(comms: FakeComms) -> None:
+def test_a_task_that_is_stopped_before_anything_is_created_leaves_nothing(comms: FakeComms) -> None:
     trying = Try()
     trying.waiting.wake()
 
@@ -276,7 +276,7 @@ def test_told_to_stop_before_anything_is_created(comms: FakeComms) -> None:
     assert trying.backend.created == 0
 
 
-def test_told_to_stop_while_its_tensorboard_is_made(comms: FakeComms) -> None:
+def test_a_task_that_is_stopped_while_its_tensorboard_is_made_deletes_its_job(comms: FakeComms) -> None:
     """The job is known by then and deleted at once."""
     comms.state = "failed"
 
@@ -295,7 +295,7 @@ def test_told_to_stop_while_its_tensorboard_is_made(comms: FakeComms) -> None:
     assert (trying.backend.created, trying.backend.jobs) == (1, {})
 
 
-def test_told_to_stop_at_the_beginning_of_a_second_try(comms: FakeComms) -> None:
+def test_a_second_try_that_is_stopped_at_its_beginning_deletes_the_job_of_the_first(comms: FakeComms) -> None:
     comms.state = "failed"
     trying = Try()
     trying.submit()
@@ -478,7 +478,7 @@ def test_a_job_that_cannot_be_followed_runs_on(
     assert ("was left running" in str(raised.value)) is (marked and isinstance(error, PTJobError))
 
 
-def test_a_job_that_has_ended_is_not_told_of_as_left_running(comms: FakeComms) -> None:
+def test_a_job_that_has_ended_is_not_reported_as_left_running(comms: FakeComms) -> None:
     trying = Try()
     trying.submit()
     end_job(trying.backend)
@@ -560,7 +560,7 @@ def test_a_job_is_waited_for_that_may_not_be_read_once_it_was_created(
     assert not trying.submit().adopted
 
 
-def test_an_adopted_job_is_told_as_such(comms: FakeComms) -> None:
+def test_the_log_says_that_a_job_was_adopted(comms: FakeComms) -> None:
     trying = Try()
     trying.submit()
 

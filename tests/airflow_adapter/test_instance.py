@@ -88,7 +88,7 @@ def test_an_installation_without_an_id_is_given_one_and_keeps_it(airflow: Airflo
     assert config.foreign_origin() == ""
 
 
-def test_a_name_that_somebody_has_given_counts(
+def test_a_configured_name_is_the_installations_id(
     airflow: AirflowThatKeepsVariables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No request is made and no id is created; ids of another installation in the database do not matter."""
@@ -100,7 +100,7 @@ def test_a_name_that_somebody_has_given_counts(
     assert airflow.questions == []
 
 
-def test_an_id_that_is_deleted_as_soon_as_it_is_made_is_no_name_to_go_by(airflow: AirflowThatKeepsVariables) -> None:
+def test_an_id_that_is_deleted_as_soon_as_it_is_made_is_an_error(airflow: AirflowThatKeepsVariables) -> None:
     """The next try would not find a job with this id."""
     airflow.forgets = True
 

@@ -184,7 +184,7 @@ def test_a_manifest_may_hold_objects(backend: ScriptedBackend) -> None:
     assert load_manifest(yaml.safe_dump(job))["kind"] == "PyTorchJob"
 
 
-def test_secrets_and_config_maps_are_told_as_kubernetes_pod_operator_tells_them(backend: ScriptedBackend) -> None:
+def test_secrets_and_config_maps_are_given_as_to_kubernetes_pod_operator(backend: ScriptedBackend) -> None:
     """As a variable, as all keys of a secret, and as files; added to the job's own."""
     items = [k8s.V1KeyToPath(key="ca", path="ca.pem")]
     job = submitted(

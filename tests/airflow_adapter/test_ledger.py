@@ -369,7 +369,7 @@ def test_the_triggering_events_need_no_inlets(airflow: StandInAirflow, url: str)
     assert names(claim(url, inlets=[], triggering=triggering)) == ["b1", "b2"]
 
 
-def test_inlets_that_are_no_assets_are_none_of_its_business(airflow: StandInAirflow, url: str) -> None:
+def test_inlets_that_are_no_assets_are_ignored(airflow: StandInAirflow, url: str) -> None:
     """A task may have other inlets for lineage."""
     airflow.happen("b1")
 

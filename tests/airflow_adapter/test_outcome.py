@@ -163,7 +163,7 @@ def test_a_task_that_submits_no_job_tells_why_for_programs(
     assert (told["cause"], told["retryable"], told["attempt"]) == (cause, retryable, None)
 
 
-def test_a_task_that_is_told_to_stop_tells_so_for_programs(backend: ScriptedBackend, comms: FakeComms) -> None:
+def test_a_task_that_is_stopped_says_so_for_programs(backend: ScriptedBackend, comms: FakeComms) -> None:
     """A user has marked the task."""
     ti = StandInTaskInstance()
     comms.state = "failed"

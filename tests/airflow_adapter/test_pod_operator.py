@@ -57,7 +57,7 @@ def test_an_alias_sets_the_field(alias: str) -> None:
     assert getattr(task, ALIASES[alias]) is VALUES[alias]
 
 
-def test_their_start_up_limits_are_ours() -> None:
+def test_start_up_limits_of_kubernetes_pod_operator_set_our_limits() -> None:
     task = PyTorchJobOperator(task_id="train", image="digits", startup_timeout_seconds=5, schedule_timeout_seconds=6)
 
     assert task.limits == {"start_timeout": 5, "queue_timeout": 6}

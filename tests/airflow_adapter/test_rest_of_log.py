@@ -49,6 +49,6 @@ async def test_after_a_killed_trigger_whose_heir_knew_nothing_repeats_are_marked
 
 
 @pytest.mark.parametrize("kept", [None, {"uid": "u-0", "cursor": line(2).cursor.to_dict()}])
-async def test_without_a_place_the_log_is_told_from_its_beginning(kept: dict[str, Any] | None) -> None:
+async def test_without_a_place_the_log_is_read_from_its_beginning(kept: dict[str, Any] | None) -> None:
     """The cursor of another job is ignored."""
     assert await added(kept) == ["line 1", "line 2", "line 3"]

@@ -69,7 +69,7 @@ def test_the_installations_kind_is_looked_for_first(backend: ScriptedBackend, mo
 
 
 @since(3, 3, "a state store of the task")
-def test_a_job_that_runs_is_waited_for_and_told(backend: ScriptedBackend) -> None:
+def test_a_job_that_runs_is_waited_for_and_its_reference_is_pushed(backend: ScriptedBackend) -> None:
     ti = StandInTaskInstance()
     show(backend, job_object("digits"))
 

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from airflow_adapter.stand_ins import FakeComms
 
 
-async def test_no_answer_in_time_is_none(comms: FakeComms, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_request_without_an_answer_in_time_returns_none(
+    comms: FakeComms, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(supervisor, "WORKER_PATIENCE", 0.1)
     monkeypatch.setattr(supervisor, "TRIGGER_PATIENCE", 0.1)
     comms.state, comms.hangs = None, True

@@ -264,7 +264,7 @@ async def test_on_kill_keeps_a_job_that_the_last_try_has_left_running_since_the_
     assert bool(backend.jobs) is kept
 
 
-async def test_a_passing_refusal_is_waited_out_and_told_in_the_tasks_log(
+async def test_a_passing_refusal_is_waited_out_and_logged_in_the_task(
     backend: ScriptedBackend, comms: FakeComms, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ptjob_provider.core.run.api_errors._PAUSE", (0.01, 0.01))
@@ -291,7 +291,7 @@ async def test_on_kill_after_the_event_does_nothing(backend: ScriptedBackend, co
     assert comms.questions == before
 
 
-async def test_on_kill_keeps_its_hands_off_somebody_elses_job(backend: ScriptedBackend, comms: FakeComms) -> None:
+async def test_on_kill_keeps_somebody_elses_job(backend: ScriptedBackend, comms: FakeComms) -> None:
     """Marking a sensor as failed must not stop another user's training."""
     show(backend)
     comms.state = "failed"
@@ -518,9 +518,7 @@ async def test_a_place_in_the_log_that_airflow_does_not_tell_costs_repeated_line
     assert lines == ["line 1", "line 2"]
 
 
-async def test_the_place_in_another_jobs_log_is_none_that_was_told_before(
-    backend: ScriptedBackend, comms: FakeComms
-) -> None:
+async def test_a_stored_place_in_another_jobs_log_is_not_used(backend: ScriptedBackend, comms: FakeComms) -> None:
     """An ended try left the cursor, and the task continues with the next job."""
     show(backend, lines=2)
     store_cursor(comms, 1, uid="u-0")

@@ -102,7 +102,7 @@ def test_a_check_up_says_where_jobs_run(machine: Machine, monkeypatch: pytest.Mo
     assert (ran.exit_code, "/none/python: no such file or directory" in ran.output) == (1, True), ran.output
 
 
-def test_a_source_is_told_with_the_argument_that_reads_it(machine: Machine, tmp_path: Path) -> None:
+def test_a_source_is_shown_with_the_argument_that_reads_it(machine: Machine, tmp_path: Path) -> None:
     """Before there is a DAG; a source that cannot be listed is told as well."""
     (tmp_path / "in" / "2026" / "11").mkdir(parents=True)
     (tmp_path / "in" / "2026" / "11" / "a").write_text("1")

@@ -92,7 +92,9 @@ def ended_pod(name: str) -> Manifest:
 
 
 @each_row("follow", [["-f"], []])
-def test_a_log_that_is_gone_is_told_with_where_more_is_known(follow: list[str], ptjob: Callable[..., Result]) -> None:
+def test_the_error_about_a_log_that_is_gone_says_where_more_is_known(
+    follow: list[str], ptjob: Callable[..., Result]
+) -> None:
     """The job exists, so the exit code is not 3. Nothing is left to follow, either."""
     backend = BackendWithLostLogs(a_job("Failed"), pods=("digits-worker-0",), lost=("digits-master-0",))
 

@@ -190,7 +190,7 @@ def test_a_generated_name_is_the_beginning_of_one(machine: Machine, tmp_path: Pa
     assert first != second
 
 
-def test_a_generated_name_that_is_taken_is_told_with_whose_it_is(ptjob: Callable[..., Result], tmp_path: Path) -> None:
+def test_a_generated_name_that_is_taken_is_refused_with_its_owner(ptjob: Callable[..., Result], tmp_path: Path) -> None:
     """The existing job is not changed."""
     backend = BackendWithTakenNames(Owner(instance="prod", ids={"dag_id": "nightly"}, labels={}), taken=1)
     (tmp_path / "job.yaml").write_text(MANIFEST.replace("name: by-hand", "generateName: by-hand-"))

@@ -125,7 +125,7 @@ def test_options_of_the_target_behind_a_command_override_those_before_it(home: P
     assert yaml.safe_load(rendered.stdout)["metadata"]["namespace"] == "ml"
 
 
-def test_an_empty_namespace_is_none() -> None:
+def test_an_empty_namespace_counts_as_not_given() -> None:
     """As from a variable that is not set."""
     unset = CliRunner().invoke(main, ["render", "-n", "", "--name", "x", "--image", "i"])
 

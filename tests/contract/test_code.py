@@ -137,7 +137,7 @@ def private_url(repository: Repository, place: Place) -> Iterator[str]:
         yield f"{address}/mnist.git"
 
 
-async def test_the_code_of_a_branch_is_trained_and_its_revision_told(place: Place, repository: Repository) -> None:
+async def test_the_code_of_a_branch_is_trained_and_its_revision_reported(place: Place, repository: Repository) -> None:
     """It is in `code/<repository>` of the working directory; the result names the commit."""
     with code_servers.http(repository.path.parent, place.net) as address:
         conclusion, sink, _ = await place.run(code=f"{address}/mnist.git")

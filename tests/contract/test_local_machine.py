@@ -95,7 +95,7 @@ async def test_the_replicas_of_a_killed_supervisor_die_by_themselves(
     await until(lambda: processes_of(ref) == [])
 
 
-async def test_a_supervisor_that_is_told_to_end_ends_the_job(machine: Callable[..., World], tmp_path: Path) -> None:
+async def test_a_supervisor_that_gets_sigterm_ends_the_job(machine: Callable[..., World], tmp_path: Path) -> None:
     """SIGTERM, as at shutdown: nothing keeps running, and the job has the reason."""
     world = machine()
     ref = await world.submit(world.job("term", SLEEP))

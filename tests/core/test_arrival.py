@@ -82,7 +82,7 @@ def test_a_batch_is_a_folder_with_everything_in_it() -> None:
     assert listing.began == 7.0
 
 
-def test_no_batch_is_told_to_be_greater_than_what_events_can_say() -> None:
+def test_the_size_of_a_batch_is_cut_to_what_an_event_can_hold() -> None:
     """A sparse file may report 8 EiB; the sum over 200 such batches still fits into an event."""
     listing = group([file("b/1", 2**63 - 1), file("b/2", 2**63 - 1)], UNMARKED, began=0.0)
 

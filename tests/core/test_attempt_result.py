@@ -54,7 +54,7 @@ def test_a_result_is_noted_without_its_curves() -> None:
     assert len(note.to_text()) < LONGEST
 
 
-def test_a_failure_is_noted_with_its_last_lines_and_told_once() -> None:
+def test_a_failure_is_noted_with_its_last_lines_and_one_diagnosis() -> None:
     """The diagnosis is part of the result too; it is not needed twice."""
     why = replace(Diagnosis.of(Cause.CRASHED, "it crashed"), log_tail=("x" * 500,) * 200)
 

@@ -60,7 +60,7 @@ async def enter(config: ClusterConfig, **how: Any) -> None:
         pass
 
 
-async def test_an_image_that_cannot_be_pulled_is_told_with_what_helps_here() -> None:
+async def test_an_image_that_cannot_be_pulled_is_reported_with_what_helps_here() -> None:
     """The error names the option and the command's own flag, and neither rank 0 nor outputs: this pod has none."""
     pulled = pod("Pending", waiting={"reason": "ImagePullBackOff", "message": "no such host"})
 
@@ -113,7 +113,7 @@ async def test_a_pod_whose_creation_was_not_answered_is_used() -> None:
     assert [line.split()[0] for line in server.requests] == ["GET", "POST", "POST", "GET", "DELETE"]
 
 
-async def test_a_claim_that_is_not_mounted_in_time_is_told_with_the_pods_events() -> None:
+async def test_a_claim_that_is_not_mounted_in_time_is_reported_with_the_pods_events() -> None:
     waits = pod("Pending", waiting={"reason": "ContainerCreating"})
     refused = event("FailedAttachVolume", "Multi-Attach error")
 
@@ -157,7 +157,7 @@ class SilentExecStandIn:
 
 
 @pytest.mark.parametrize(("place", "limit"), [(connection, "_HEARTBEAT"), (claim_files, "_LIFE")])
-async def test_a_node_that_is_lost_while_files_are_copied_is_told(
+async def test_a_node_that_is_lost_while_files_are_copied_is_reported(
     monkeypatch: pytest.MonkeyPatch, place: ModuleType, limit: str
 ) -> None:
     monkeypatch.setattr(connection, "_HEARTBEAT", 1e6)

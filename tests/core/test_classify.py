@@ -146,7 +146,7 @@ class TestFinding:
         assert "port" in found.resolution
         assert "torchrun" in found.resolution
 
-    def test_processes_that_nobody_has_started_are_told_with_what_starts_them(self) -> None:
+    def test_the_advice_about_processes_that_nobody_has_started_says_what_starts_them(self) -> None:
         """`--nproc-per-node 2` counts two for each pod, and without torchrun there is one."""
         error = (
             "torch.distributed.DistStoreError: Timed out after 1801 seconds waiting for clients. 2/4 clients joined."

@@ -32,7 +32,7 @@ def pod(
     return {"metadata": {"name": "p"}, "spec": spec, "status": {"phase": phase}}
 
 
-def test_a_node_is_told_with_what_its_pods_have_asked_for() -> None:
+def test_a_node_is_shown_with_what_its_pods_have_asked_for() -> None:
     """As in the scheduler: ended pods do not count; a larger request of an init container replaces the sum."""
     pods = [
         pod("a", {"cpu": "1", "memory": "1Gi", "nvidia.com/gpu": "1"}),
@@ -66,7 +66,7 @@ def test_a_node_on_which_no_pod_gets_says_so() -> None:
     assert (unknown.status, unknown.address, unknown.cpu, unknown.memory) == ("notReady", "", None, None)
 
 
-def test_a_replica_is_told_with_what_is_measured_of_it() -> None:
+def test_a_replica_is_shown_with_what_is_measured_of_it() -> None:
     """A replica without a pod, or whose pod has ended, holds no GPU."""
     running, ended = pod("a", {"nvidia.com/gpu": "1"}), pod("a", {"nvidia.com/gpu": "1"}, phase="Failed")
 

@@ -70,7 +70,7 @@ def test_the_newest_run_is_the_last_that_began(found: Manifest | None, expected:
     ],
     ids=["in the last state", "there was none", "it could not begin", "the last state is the newest run's"],
 )
-def test_the_run_before_is_the_last_states(found: Manifest, expected: tuple[int, str, bool] | None) -> None:
+def test_the_run_before_is_read_from_the_last_state(found: Manifest, expected: tuple[int, str, bool] | None) -> None:
     """If the container waits, the last state is that of the newest run."""
     newest = runs.newest(found)
     assert newest is not None

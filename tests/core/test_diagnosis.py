@@ -46,7 +46,7 @@ class TestRoot:
 
         assert (found.replica, found.also_failed, found.collateral) == (WORKER, (MASTER,), ())
 
-    def test_of_two_ends_in_one_second_the_lower_rank_is_told(self) -> None:
+    def test_of_two_ends_in_one_second_that_of_the_lower_rank_is_the_cause(self) -> None:
         """The result must not depend on the order of the ends."""
         ends = end(WORKER, 4), end(MASTER, 3)
 
@@ -117,7 +117,7 @@ class TestRoot:
         assert (found.cause, found.summary) == (Cause.UNKNOWN, f"{said}; the job says: it broke")
         assert ("ptjob follow" in found.resolution) == said.startswith("nobody")
 
-    def test_a_backoff_limit_that_nobody_saw_reached_is_told_by_the_job(self) -> None:
+    def test_a_backoff_limit_that_nobody_saw_reached_is_read_from_the_job(self) -> None:
         """An hour later, pods and events are gone."""
         found = judged(status=replace(FAILED, message="Job x has failed because it has reached the backoff limit"))
 
@@ -187,7 +187,7 @@ class TestRoot:
         ],
         ids=["the first of the last runs", "the first of the runs before"],
     )
-    def test_of_replicas_that_are_started_again_together_the_one_that_ended_first_is_told(
+    def test_of_replicas_that_are_started_again_together_the_one_that_ended_first_is_named(
         self, of_rank_0: list[tuple[int, int]], of_rank_1: list[tuple[int, int]]
     ) -> None:
         """Two recorded TrainJobs: rank 1 raised in each run without a message; the clean-up stopped the last runs."""

@@ -152,7 +152,7 @@ class TestEnding:
 
         assert found.summary == "its containers were restarted 7 times"
 
-    def test_the_wait_that_says_most_is_told_and_the_others_counted(self) -> None:
+    def test_the_wait_that_says_most_is_named_and_the_others_are_counted(self) -> None:
         """Usually all replicas wait for the same reason."""
         stuck = wait(WaitKind.STUCK, reason="RunContainerError", message="device busy")
 
@@ -202,7 +202,7 @@ class TestOutlook:
 
 
 class TestWaitingNotice:
-    def test_a_reason_that_was_told_is_due_no_more(self) -> None:
+    def test_a_reason_that_was_reported_is_not_due_again(self) -> None:
         """Otherwise the loop that waits for it would spin."""
         notice = WaitingNotice()
         notice.update("0 of 2; no room", NOW)

@@ -107,7 +107,9 @@ async def test_existing_objects_of_a_tensorboard_are_not_created_again() -> None
     assert few == ["GET digits"]
 
 
-async def test_of_a_job_that_waits_the_address_is_the_services(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_tensorboard_address_of_a_job_that_waits_is_that_of_the_service(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Without a node, the address is the Service's name, which works inside the cluster."""
     monkeypatch.setattr(waits, "_PLACED", 0.1)
 
@@ -117,7 +119,7 @@ async def test_of_a_job_that_waits_the_address_is_the_services(monkeypatch: pyte
     assert requests[-1] == "PATCH digits"
 
 
-async def test_an_earlier_jobs_is_waited_for_to_go() -> None:
+async def test_the_tensorboard_of_an_earlier_job_is_waited_for_until_it_is_gone() -> None:
     """The cluster is deleting it."""
     url, requests = await asked(job(), SHARED, TAKEN, EARLIER, TAKEN, GONE, SERVICE, {}, PODS, {})
 
@@ -149,7 +151,7 @@ async def test_a_job_goes_on_without_what_cannot_be_made(
     assert said in record.getMessage()
 
 
-async def test_on_a_claim_of_one_node_it_ends_with_the_training() -> None:
+async def test_on_a_claim_of_one_node_a_tensorboard_ends_with_the_training() -> None:
     """The next attempt may run on another node; objects that are gone or belong to others are ignored."""
     nobodys = {**SERVICE, "metadata": {**SERVICE["metadata"], "ownerReferences": None}}
 
@@ -194,7 +196,7 @@ async def test_a_half_made_tensorboard_is_deleted(
     assert caplog.text.count("has no TensorBoard") == 1
 
 
-async def test_on_a_shared_claim_it_stays_as_long_as_the_job() -> None:
+async def test_on_a_shared_claim_a_tensorboard_stays_as_long_as_the_job() -> None:
     """It does not block the claim. A failed creation is not repeated at the end."""
     assert await asked(job(url=URL, ended=True), SHARED) == (URL, ["GET digits", "GET runs"])
     assert await asked(job(ended=True), SHARED) == ("", ["GET digits", "GET runs"])
@@ -208,7 +210,7 @@ def everlasting() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("found", [job(url=URL, ended=True, kind="TrainJob"), everlasting()])
-async def test_beside_a_job_that_does_not_go_by_itself_it_ends_with_the_training(found: dict[str, Any]) -> None:
+async def test_a_tensorboard_of_a_job_without_expiry_ends_with_the_training(found: dict[str, Any]) -> None:
     """This holds for every claim: nothing else would end it."""
     url, requests = await asked(found, SERVICE, {}, SERVICE, {}, {})
 
@@ -216,13 +218,13 @@ async def test_beside_a_job_that_does_not_go_by_itself_it_ends_with_the_training
     assert [each.split()[0] for each in requests] == ["GET", "GET", "DELETE", "GET", "DELETE", "PATCH"]
 
 
-async def test_a_right_that_is_missing_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_right_that_is_missing_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
     """It is reported when the job begins; at the end there is nothing to delete."""
     assert (await asked(job(ended=True), OF_ONE_NODE, DENIED))[0] == ""
     assert caplog.text == ""
 
 
-async def test_an_earlier_jobs_that_does_not_go_is_named(
+async def test_a_tensorboard_of_an_earlier_job_that_stays_is_named(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """This wait ends before the overall timeout, whose error would not name the object."""

@@ -69,7 +69,7 @@ def test_the_last_run_of_a_replica_counts() -> None:
     assert [one["exit_code"] for one in failed_replicas(record_of(END, end(code=3, at=61, run=1)), ranks=RANKS)] == [3]
 
 
-def test_replicas_are_named_by_rank_and_the_first_few_are_told_of() -> None:
+def test_the_first_few_failed_replicas_are_named_by_rank() -> None:
     """A replica that was scaled down has no rank; the limit keeps the sentence readable with 1,000 replicas."""
     names = [f"digits-worker-{index}" for index in (4, 3, 2, 1)]
     record = record_of(*(end(name, message=VALUE_ERROR) for name in names))

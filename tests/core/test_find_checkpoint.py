@@ -344,7 +344,7 @@ class TestOrder:
 
         assert found(tmp_path) == "b/checkpoint-3"
 
-    def test_others_are_ordered_by_time(self, tmp_path: Path) -> None:
+    def test_checkpoints_of_other_formats_are_ordered_by_time(self, tmp_path: Path) -> None:
         """The number in a name may be anything: an epoch that begins anew, a loss."""
         write(tmp_path / "epoch-0009.pt", zipped(), at=2_000_000_000)
         write(tmp_path / "epoch-0010.pt", zipped(), at=1_900_000_000)
@@ -398,7 +398,7 @@ class TestUnknownFormats:
 
 
 class TestLimits:
-    def test_nothing_there_is_no_checkpoint(self, tmp_path: Path) -> None:
+    def test_an_empty_folder_has_no_checkpoint(self, tmp_path: Path) -> None:
         assert found(tmp_path) is None
         assert found(tmp_path / "not/there", root=tmp_path) is None
         assert found(write(tmp_path / "file"), root=tmp_path) is None

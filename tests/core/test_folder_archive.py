@@ -282,7 +282,7 @@ def test_a_file_that_shrinks_while_it_is_read_is_refused(tmp_path: Path, monkeyp
     assert raised.value.retryable
 
 
-def test_a_file_that_goes_while_files_are_listed_is_not_missed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_goes_while_files_are_listed_is_left_out(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Editors make such temporary files."""
     write(folder, {"a.tmp": ""})
     entry = folders._FolderWalk._entry

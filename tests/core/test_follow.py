@@ -283,7 +283,7 @@ RAISED = 'Traceback (most recent call last):\n  File "t.py", line 1\nValueError:
 
 @pytest.mark.parametrize("hands_off", [False, True])
 @pytest.mark.parametrize("seen", ["with the job's end", "just after it"])
-async def test_a_replica_that_fails_as_rank_0_ends_is_told_of_though_the_job_succeeds(
+async def test_a_replica_that_fails_as_rank_0_ends_is_reported_though_the_job_succeeds(
     seen: str, *, hands_off: bool
 ) -> None:
     """The log reports it with its last lines, the result names it, and the job keeps it for later readers."""
@@ -362,7 +362,7 @@ async def test_a_replica_that_is_started_again_is_blamed_for_what_it_wrote_befor
     assert "bad batch" in next(texts[RECORD_ANNOTATION] for texts in noted if RECORD_ANNOTATION in texts)
 
 
-async def test_replicas_that_are_stopped_at_the_jobs_end_are_nothing_to_tell_of() -> None:
+async def test_replicas_that_are_stopped_at_the_jobs_end_are_not_reported() -> None:
     """The operator stops what still runs when rank 0 has ended: no warning, and no request to store it."""
     backend, sink = ScriptedBackend(), ListSink()
     done = pod(MASTER, exited(0), phase="Succeeded")
@@ -530,7 +530,7 @@ async def test_a_record_that_cannot_be_kept_does_not_end_the_waiting() -> None:
     assert conclusion.outcome is Outcome.SUCCEEDED
 
 
-async def test_a_known_secret_that_a_program_told_is_not_written_on_the_job() -> None:
+async def test_a_known_secret_that_a_program_printed_is_not_written_on_the_job() -> None:
     backend, sink = ScriptedBackend(), ListSink()
     failed = [pod(MASTER, exited(1, "ValueError: hunter2 is wrong"), phase="Failed")]
     backend.worlds = [Observation(job=job("Failed"), pods=failed)]
@@ -798,7 +798,7 @@ async def test_advice_about_a_wait_is_given_once(*, hands_off: bool) -> None:
     assert second.endswith("other: not found")
 
 
-async def test_a_replica_that_may_wait_for_ever_for_rank_0_is_told_of_once_and_not_stopped() -> None:
+async def test_a_replica_that_may_wait_for_ever_for_rank_0_is_reported_once_and_not_stopped() -> None:
     """It was restarted after rank 0 had ended; the job's object only shows that it runs."""
     backend, sink = ScriptedBackend(), ListSink()
     alone = [pod(MASTER, exited(0), phase="Succeeded"), started_again(pod(WORKER, RUNS), exited(1, RAISED))]
@@ -1007,7 +1007,7 @@ async def test_a_log_that_went_with_its_pod_is_stated(lines: list[LogLine], said
     assert said in sink.notices[0]
 
 
-def test_a_failed_job_that_is_deleted_now_is_told_without_its_log() -> None:
+def test_the_report_of_a_failed_job_that_is_deleted_now_does_not_lead_to_its_log() -> None:
     """With `on_finish_action=delete_job`."""
     why = Diagnosis.of(Cause.EXIT_CODE, "worker-0 exited with code 3", replica=WORKER)
     conclusion = JobOutcome(outcome=Outcome.FAILED, status=JobStatus(phase=JobPhase.FAILED), diagnosis=why)

@@ -620,7 +620,7 @@ def test_a_secret_that_the_file_shows_travels(tmp_path: Path) -> None:
     assert run(from_function(module.train), tmp_path) == module.train()
 
 
-def test_a_cell_of_constants_may_run_again(tmp_path: Path) -> None:
+def test_a_cell_of_constants_may_run_again_with_the_same_values(tmp_path: Path) -> None:
     """With the same value, though a class has read it; with another value, the class has the older one."""
     cells = ["LR = 0.1", "class Config: lr = LR", "def train(): return Config.lr"]
 

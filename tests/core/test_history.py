@@ -182,7 +182,7 @@ class TestSilentEnds:
         [ended(0), ended(message="epoch 1"), ended(start=-NOW.timestamp())],
         ids=["ended well", "left a message", "never started"],
     )
-    def test_an_end_that_has_told_all_is_not_silent(self, state: dict[str, Any]) -> None:
+    def test_an_end_that_was_well_or_left_a_message_is_not_silent(self, state: dict[str, Any]) -> None:
         assert look(PodHistory(), pod(container(state), phase="Failed")).silent_ends() == ()
 
     def test_the_first_of_the_silent_ends_comes_first(self) -> None:

@@ -168,7 +168,9 @@ class TestWaiting:
         assert record.placed == ()
 
     @pytest.mark.parametrize(("scheduler", "is_told"), [("volcano", True), ("default-scheduler", False)])
-    def test_a_scheduler_that_nobody_runs_is_what_a_pod_waits_for(self, scheduler: str, *, is_told: bool) -> None:
+    def test_a_pod_that_no_scheduler_has_taken_waits_for_the_one_it_names(
+        self, scheduler: str, *, is_told: bool
+    ) -> None:
         """It has no condition; the usual scheduler writes one within moments."""
         record = look(PodHistory(), {"metadata": {"name": POD, "uid": "u1"}, "spec": {"schedulerName": scheduler}})
 

@@ -94,7 +94,7 @@ def test_labels_are_those_that_kubectl_arena_and_airflow_users_select_by() -> No
     assert labels["pytorch_job_name"] == "digits-123456789abc"
 
 
-def test_an_owner_is_told_from_all_others_by_one_label() -> None:
+def test_each_owner_has_one_label_of_its_own() -> None:
     """The label is the same for all attempts and tries, and differs for the same task of another installation."""
     key, again = owner_key(OWNER), owner_key(Owner(instance="prod", ids=IDS, labels={"try_number": "3"}))
 

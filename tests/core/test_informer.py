@@ -82,7 +82,7 @@ async def test_a_refused_watch_is_opened_again_for_everybody_who_asks_again(
                 await until(watch, lambda seen: phase(seen) is JobPhase.SUCCEEDED)
 
 
-async def test_a_pod_that_went_while_the_watch_was_refused_is_told_with_its_last_state(
+async def test_a_pod_that_went_while_the_watch_was_refused_is_delivered_with_its_last_state(
     server: StandInCluster, backend: KubernetesBackend
 ) -> None:
     """The follower had stopped watching after the refusal."""
@@ -164,7 +164,7 @@ async def test_a_job_that_may_not_be_read_is_shown_to_whoever_asks_again(
 
 
 @pytest.mark.parametrize("beside", [False, True])
-async def test_after_a_restore_of_etcd_the_jobs_are_told_anew(
+async def test_after_a_restore_of_etcd_the_jobs_are_delivered_anew(
     server: StandInCluster, backend: KubernetesBackend, *, beside: bool
 ) -> None:
     """Resource versions restart at lower numbers, but the restored state must not be treated as older."""
@@ -288,7 +288,7 @@ async def test_a_pod_that_a_server_which_is_behind_did_not_have_comes_back(
         await until(watch, lambda seen: [each["status"]["phase"] for each in seen.pods] == ["Failed"])
 
 
-async def test_a_pod_that_went_before_its_job_was_followed_again_is_not_told_without_a_name(
+async def test_a_pod_that_went_before_its_job_was_followed_again_is_never_without_a_name(
     server: StandInCluster, backend: KubernetesBackend
 ) -> None:
     """An earlier follower knew the pod; the next one starts while the pods are listed again without it."""

@@ -32,7 +32,7 @@ def test_an_id_fits_where_it_was_made() -> None:
     assert origin_of("", "", "") == "an Airflow without [api] base_url"
 
 
-def test_an_id_from_elsewhere_is_told_with_both_ways_out() -> None:
+def test_the_warning_about_an_id_from_elsewhere_names_both_ways_out() -> None:
     """A copy gets its own id; an installation that moved keeps its id."""
     why = origin_mismatch(dict.fromkeys(KEYS, PRODUCTION), STAGING)
 

@@ -20,7 +20,7 @@ def test_an_error_may_leave_its_value_out() -> None:
     assert (error.field, error.shows_value) == ("env.TOKEN", False)
 
 
-def test_an_error_is_told_under_the_name_that_the_user_gave() -> None:
+def test_an_error_has_the_name_that_the_user_gave() -> None:
     """A long value is shortened as before; an error of no field stays as it is."""
     shown, hidden = InvalidSpec.of("command[0]", "x" * 200, "allowed: texts"), InvalidSpec.at("command", "a list")
     general = InvalidSpec("cmds and command mean the same")

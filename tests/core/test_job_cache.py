@@ -25,7 +25,7 @@ def job() -> Manifest:
     }
 
 
-async def test_a_job_that_goes_while_its_last_state_is_looked_at_is_told_to_be_gone() -> None:
+async def test_a_job_that_goes_while_its_last_state_is_looked_at_is_reported_as_gone() -> None:
     """A slow follower gets the deletion, too."""
     cache = JobCache(REF)
     cache.set_job(job())

@@ -35,7 +35,9 @@ def document(server: str = HERE, user: Any = None, **cluster: str) -> dict[str, 
     }
 
 
-async def test_a_machine_without_a_kubeconfig_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_error_on_a_machine_without_a_kubeconfig_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A first-time user has none."""
     monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "none"))
 

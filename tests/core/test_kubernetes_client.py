@@ -70,7 +70,7 @@ async def test_a_create_behind_one_without_an_answer_may_have_arrived_also_if_no
     assert re.search(r"create .+it is not there.+may have been done", str(raised))
 
 
-async def test_a_create_whose_name_is_taken_behind_one_without_an_answer_is_told_so() -> None:
+async def test_a_create_whose_name_is_taken_behind_one_without_an_answer_is_a_taken_name() -> None:
     """The existing job is most likely from the first request."""
     taken = (409, {"kind": "Status", "reason": "AlreadyExists", "message": "taken"})
     async with stand_in_api_server(RESET, taken) as server, shared_client(server.config()) as client:
@@ -369,5 +369,5 @@ def test_resources_are_where_the_api_server_has_them(path: str, url: str) -> Non
         ("/openapi/v3", "read /openapi/v3"),
     ],
 )
-def test_a_request_is_told_in_words(path: str, words: str) -> None:
+def test_a_request_is_described_in_words(path: str, words: str) -> None:
     assert paths.described("GET", path) == words

@@ -25,7 +25,7 @@ def test_an_end_notice_has_the_last_lines_of_the_replica() -> None:
     assert text == "digits-worker-1 exited with code 3; its last lines:\n    epoch 3\n    ValueError: x"
 
 
-def test_each_end_is_told_once() -> None:
+def test_each_end_of_a_replica_is_reported_once() -> None:
     words = EndNotices(besides="digits-master-0")
     words.of([END])
 
@@ -48,7 +48,7 @@ def test_an_end_that_is_no_failure_of_another_replica_gives_no_notice(ended: Ter
 
 
 @pytest.mark.parametrize(("code", "told"), [(143, 0), (3, 1)])
-def test_a_replica_that_is_stopped_because_the_job_has_succeeded_is_not_told_of(code: int, told: int) -> None:
+def test_a_replica_that_is_stopped_because_the_job_has_succeeded_gives_no_notice(code: int, told: int) -> None:
     """The operator stops all running replicas then; a failure at that moment is reported."""
     ended = replace(END, exit_code=code)
 
@@ -65,14 +65,16 @@ def test_a_replica_that_is_stopped_because_the_job_has_succeeded_is_not_told_of(
     ],
     ids=["cleaned up", "killed before", "out of memory", "failed"],
 )
-def test_a_replica_that_is_stopped_after_the_jobs_end_is_not_told_as_killed(fields: dict[str, Any], told: str) -> None:
+def test_a_replica_that_is_stopped_after_the_jobs_end_is_not_reported_as_killed(
+    fields: dict[str, Any], told: str
+) -> None:
     """The operator deletes running pods, and the kubelet kills those that ignore SIGTERM."""
     killed = replace(END, **{"exit_code": 137, "message": "", "finished_at": NOW + timedelta(seconds=2), **fields})
 
     assert EndNotices(besides="digits-master-0").of([killed], over_at=NOW) == [f"digits-worker-1 {told}"]
 
 
-def test_a_replica_that_said_nothing_is_told_of_all_the_same() -> None:
+def test_a_replica_that_said_nothing_gives_a_notice_too() -> None:
     """The pod may be gone, or its policy may keep the log out of its status."""
     killed = replace(END, exit_code=137, message="")
 

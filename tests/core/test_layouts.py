@@ -35,7 +35,7 @@ def listed(*paths: str, rules: BatchRules | None = None) -> Listing:
         (("a/x",), {"marker": None, "pattern": "b"}, "it has 'a/x', 1 folder deep, and no name that pattern='b' takes"),
     ],
 )
-def test_a_source_without_a_batch_is_told_with_the_argument_that_reads_it(
+def test_the_advice_about_a_source_without_a_batch_names_the_argument_that_reads_it(
     paths: tuple[str, ...], rules: dict[str, object], told: str
 ) -> None:
     assert told in listed(*paths, rules=BatchRules(**rules)).advice  # type: ignore[arg-type]

@@ -71,7 +71,7 @@ def test_an_invalid_batch_is_named_by_its_field_and_the_others_are_taken(change:
     assert re.match(named, wrong[0])
 
 
-def test_a_batch_that_is_no_map_is_told() -> None:
+def test_a_batch_that_is_no_map_is_reported() -> None:
     assert batches_of({"batches": ["b1"]}) == ([], ["batch: 'b1' is not allowed; allowed: a map with id and uri"])
 
 
@@ -163,7 +163,7 @@ def test_the_version_is_that_of_the_data() -> None:
     assert one.version.startswith("2-")
 
 
-def test_a_batch_that_was_written_anew_is_told_once() -> None:
+def test_a_batch_that_was_written_anew_is_listed_once() -> None:
     """It is listed at its last position, and both ids count as used."""
     handover = Handover(earlier=[batch(1), batch(2)], new=[batch(1, version="b"), batch(1, version="c")])
 

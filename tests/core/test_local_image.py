@@ -33,7 +33,7 @@ def unapplied(context: Path, text: str) -> list[str]:
     return read_image(context, python="/py", image="i")[1]
 
 
-def test_exec_and_shell_forms(context: Path) -> None:
+def test_commands_are_read_in_their_exec_and_shell_forms(context: Path) -> None:
     """A shell form becomes a command of /bin/sh."""
     both = read(context, 'FROM x\nENTRYPOINT ["python", "t.py"]\nCMD echo $HOME && ls\n')
 
@@ -42,7 +42,7 @@ def test_exec_and_shell_forms(context: Path) -> None:
     assert read(context, "FROM x\nENTRYPOINT [1]\n").entrypoint == ["/bin/sh", "-c", "[1]"]
 
 
-def test_the_last_of_each_counts(context: Path) -> None:
+def test_the_last_instruction_of_each_kind_counts(context: Path) -> None:
     """This is Docker's rule; an instruction may span several lines with comments in between."""
     facts = read(context, "FROM x\nCMD a\nCMD b \\\n  # why\n  c\nWORKDIR /a\nWORKDIR b\nENV A=1 B=2\nENV A 3 4\n")
 

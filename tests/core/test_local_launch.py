@@ -209,7 +209,7 @@ def test_a_path_of_the_containers_own_stays_behind_the_interpreters(python: str,
 
 
 @each_row(("name", "value"), [("KUBERNETES_PORT", "tcp://10.0.0.1:443"), ("CUDA_VISIBLE_DEVICES", "2,3")])
-def test_a_container_may_have_a_value_of_its_own(name: str, value: str) -> None:
+def test_a_container_may_set_a_variable_that_is_not_inherited(name: str, value: str) -> None:
     """Whoever runs several jobs on the GPUs of one machine deals them out."""
     assert planned({"command": ["x"]}).env[name] == ""
     assert planned({"command": ["x"], "env": [{"name": name, "value": value}]}).env[name] == value
@@ -265,5 +265,5 @@ def test_a_replaced_path_is_not_replaced_again() -> None:
     ("path", "host"),
     [("/data", "/host/claim"), ("/data/run/1", "/host/claim/run/1"), ("/data/deep/x", "/host/other/x"), ("/etc", None)],
 )
-def test_one_path_is_looked_up_whole(path: str, host: str | None) -> None:
+def test_a_path_is_replaced_only_as_a_whole(path: str, host: str | None) -> None:
     assert MAP.path(path) == host

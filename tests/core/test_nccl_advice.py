@@ -20,7 +20,7 @@ GLOO = "have the program use the back-end gloo, which needs none, instead of ncc
         "torch.distributed.DistBackendError: NCCL error: unhandled cuda error, no CUDA-capable device is detected",
     ],
 )
-def test_a_program_that_finds_no_gpu_for_nccl_is_told_of_gloo(error: str) -> None:
+def test_the_advice_to_a_program_that_finds_no_gpu_for_nccl_is_gloo(error: str) -> None:
     """PyTorch's messages, of several versions; a retry would not help, and it is not a lost connection."""
     found = judged(end(message=VALUE_ERROR.replace("ValueError: bad batch", error)))
 
@@ -28,7 +28,7 @@ def test_a_program_that_finds_no_gpu_for_nccl_is_told_of_gloo(error: str) -> Non
     assert GLOO in found.resolution
 
 
-def test_a_program_that_refuses_nccl_itself_is_told_of_it_too() -> None:
+def test_the_advice_to_a_program_that_refuses_nccl_itself_is_gloo_too() -> None:
     """It ends with argparse's line and no traceback; other wrong arguments are unrelated."""
     text = "train.py: error: --backend nccl needs a GPU and this process has none"
 

@@ -250,7 +250,7 @@ async def test_jobs_of_two_mapped_tasks_are_not_taken_for_one_anothers() -> None
     assert await swept(holding(*mapped), "running") == []
 
 
-async def test_no_answer_keeps_the_job_and_is_told() -> None:
+async def test_without_an_answer_the_job_is_kept_and_the_report_says_so() -> None:
     """Nothing is deleted on a guess."""
     backend = holding(job())
 
@@ -291,7 +291,7 @@ async def test_an_orphan_that_ended_or_may_run_meanwhile_is_kept(now: Manifest) 
     assert "it has ended" in finding.error
 
 
-async def test_a_finding_is_told_to_programs_as_data() -> None:
+async def test_programs_get_a_finding_as_data() -> None:
     (finding,) = await swept(holding(job()), stop=False)
 
     assert json.loads(json.dumps(finding.to_dict())) == {

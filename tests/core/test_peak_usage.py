@@ -60,12 +60,12 @@ def test_peak_usage_is_plain_json_that_can_be_read_back() -> None:
     assert stored_in(annotated(to_text(uses, rank0="m"))) == {"m": uses["m"]}
 
 
-def test_nothing_measured_is_told_as_nothing() -> None:
+def test_nothing_measured_is_shown_as_nothing() -> None:
     assert shown({"m": PeakUsage()}, rank0="m") is None
     assert to_text({}, rank0="m") == ""
 
 
-def test_of_many_replicas_those_with_the_most_memory_are_told() -> None:
+def test_of_many_replicas_those_with_the_most_memory_are_named() -> None:
     """And rank 0; the number of omitted replicas is given."""
     uses = {f"w-{n}": PeakUsage(peak_memory=n, samples=1) for n in range(1000)} | {"m": PeakUsage(samples=1)}
 

@@ -51,7 +51,9 @@ GPU, SPOT = {"key": "gpu", "operator": "Exists"}, {"key": "spot", "operator": "E
         ),
     ],
 )
-def test_the_upper_one_is_heard(lower: dict[str, Any], upper: dict[str, Any], found: dict[str, Any]) -> None:
+def test_the_value_of_the_upper_template_wins(
+    lower: dict[str, Any], upper: dict[str, Any], found: dict[str, Any]
+) -> None:
     """Maps are merged, and so are lists whose items have a name in Kubernetes."""
     assert laid_over(lower, upper) == found
 

@@ -49,7 +49,7 @@ def test_each_kind_says_which_jobs_go_first(job: dict[str, Any], priority: str) 
     assert kinds.kind_of(job).priority(job) == priority
 
 
-async def test_a_class_that_only_the_pods_have_is_told() -> None:
+async def test_a_class_that_only_the_pods_have_is_shown() -> None:
     """The class of a runtime, or the cluster's default."""
     job, backend = trainjob(), ScriptedBackend()
     backend.jobs["team", "digits"] = job

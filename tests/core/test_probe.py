@@ -541,7 +541,7 @@ def test_the_number_of_tags_is_bounded(tmp_path: Path) -> None:
     assert found == dict.fromkeys(tags[: probe_outputs.MAX_TAGS], 2.0)
 
 
-def test_curves_are_told_to_whom_asks_for_them(tmp_path: Path) -> None:
+def test_curves_are_reported_if_they_are_requested(tmp_path: Path) -> None:
     """Points by step; a resumed training overwrites the points that it writes again; NaN is a string."""
     write(tmp_path / "events.tfevents.1", *(event(step, scalar("loss", 4.0 / step)) for step in (1, 2, 4)))
     again = [(4, 0.5), (8, math.nan)]

@@ -119,7 +119,7 @@ def test_a_volume_that_cannot_be_mounted_is_read_from_the_pods_events() -> None:
     assert 'FailedAttachVolume: Multi-Attach error for volume "pvc-1"' in said
 
 
-def test_an_image_that_is_still_pulled_is_told_with_two_ways_out() -> None:
+def test_the_error_about_an_image_that_is_still_pulled_names_two_ways_out() -> None:
     """They are options of the installation, which a step of a pipeline has as variables."""
     pulled = [event("Pulling", 'Pulling image "digits"')]
 
@@ -162,7 +162,7 @@ def test_the_problem_of_another_pod_has_no_advice_about_the_probe() -> None:
         (NOON + 7, "showed +7 s after a pod"),
     ],
 )
-def test_a_node_with_another_time_than_the_api_server_is_told(clock: float | None, off: str) -> None:
+def test_a_node_with_another_time_than_the_api_server_is_reported(clock: float | None, off: str) -> None:
     """Between the creation and the answer, 5 s later; creation times are in whole seconds."""
     pod = {"metadata": {"creationTimestamp": "2026-11-20T12:00:00Z"}}
 

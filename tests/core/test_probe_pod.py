@@ -133,7 +133,7 @@ def test_an_output_that_rank_0_sees_nowhere_is_not_verified() -> None:
         made(job(), model=output("runs", "b/model.pt", "/elsewhere/model.pt"))
 
 
-def test_a_job_that_has_no_image_any_more_is_told_which_option_helps() -> None:
+def test_the_error_about_a_job_without_an_image_names_the_option_that_helps() -> None:
     """Its pod is gone, and its template has no image: somebody has removed it, or a TrainJob's runtime has it."""
     without_image = job()
     del without_image["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["containers"][0]["image"]
@@ -143,7 +143,7 @@ def test_a_job_that_has_no_image_any_more_is_told_which_option_helps() -> None:
     assert container(made(without_image, image="python:3"))["image"] == "python:3"
 
 
-def test_its_command_reports_what_is_there(tmp_path: Path) -> None:
+def test_the_command_of_a_probe_pod_reports_what_is_there(tmp_path: Path) -> None:
     """Run as the container would run it: whatever the folder holds, including modules named like Python's own."""
     folder = tmp_path / "a $(HOME) $$ ü"
     folder.mkdir()
@@ -257,7 +257,7 @@ def test_a_probe_pod_is_no_replica_of_the_job() -> None:
 
 
 @pytest.mark.parametrize("name", ["digits", "a" * 63, f"{'a' * 47}-b"])
-def test_its_name_is_the_jobs_and_a_valid_one(name: str) -> None:
+def test_the_name_of_a_probe_pod_is_that_of_its_job_and_valid(name: str) -> None:
     """At most 63 characters, as for a host name, without a dash before the suffix."""
     found = pod_name(name, "1a2b3c")
 

@@ -43,7 +43,7 @@ def test_the_message_is_the_deciding_conditions() -> None:
     assert status.message == "PyTorchJob digits-failed is failed because 1 Worker replica(s) failed."
 
 
-def test_creation_and_start_are_told_where_they_are_known() -> None:
+def test_creation_and_start_are_read_where_they_are_known() -> None:
     """The object's creation always, the operator's start if its version writes it."""
     now, old = (PYTORCHJOB.read_status(recorded(f"pytorchjob-{story}")) for story in ("running", "old-operator"))
 

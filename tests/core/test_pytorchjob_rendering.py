@@ -290,7 +290,7 @@ def test_the_hash_is_of_what_was_asked_for(change: dict[str, Any], same: bool) -
 # the environment and the log tails
 
 
-def test_the_program_is_told_where_to_write_and_which_attempt_it_is() -> None:
+def test_variables_say_where_to_write_and_which_attempt_it_is() -> None:
     """In each replica, before the user's own variables, so that those can refer to them."""
     common = {"volumes": ["runs:/runs"], "model": "/runs/m.pt", "tfevents": "/runs/logs", "checkpoints": "/runs/ckpt"}
 

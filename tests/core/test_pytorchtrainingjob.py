@@ -499,7 +499,7 @@ def test_an_end_observed_on_a_pod_replaces_the_one_from_the_status() -> None:
     assert [end.message for end in observed(job, seen).terminations] == ["ValueError: nan"]
 
 
-def test_a_side_car_that_failed_is_told_only_where_the_training_did_not() -> None:
+def test_a_side_car_that_failed_is_reported_only_where_the_training_did_not() -> None:
     both = replica("x-0", 1, container="proxy")
     both["containers"].append({"name": "pytorch", "exitCode": 5})
 

@@ -59,7 +59,7 @@ def workload(*conditions: tuple[str, str, str], **meta: Any) -> dict[str, Any]:
         ([], None),
     ],
 )
-def test_the_condition_that_keeps_it_waiting_is_told(conditions: list[Any], message: str | None) -> None:
+def test_the_condition_that_keeps_a_workload_waiting_is_read(conditions: list[Any], message: str | None) -> None:
     found = as_event(workload(*conditions))
 
     assert (found or {}).get("message") == message
@@ -291,7 +291,7 @@ def test_the_waiting_reason_of_a_suspended_job_is_that_of_its_queue() -> None:
     assert from_text(to_text(record)).queue == WHY
 
 
-def test_a_limit_on_waiting_repeats_it() -> None:
+def test_the_failure_at_a_queue_timeout_says_what_the_queue_said() -> None:
     """The failure shows what the queue lacked."""
     record = PodHistory(queued_since=NOW, queue=WHY)
 

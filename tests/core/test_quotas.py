@@ -53,7 +53,7 @@ def figures(resource: str, *, asked: str, allowed: str) -> str:
         (job(SIX), "limits.memory", "2Gi", "1Gi", "allows limits.memory=1Gi in all, less than the 2Gi requested"),
     ],
 )
-def test_a_quota_that_is_smaller_than_the_job_is_told_at_once(
+def test_waiting_for_a_quota_that_is_smaller_than_the_job_is_in_vain(
     job: dict[str, Any], resource: str, asked: str, allowed: str, said: str
 ) -> None:
     """`used` may be the job's own pods alone: while they wait for the refused one, nothing is ever freed."""

@@ -233,7 +233,7 @@ async def test_a_note_of_the_newest_attempt_counts_although_an_older_job_is_stil
     assert store.to_report == noted
 
 
-async def test_a_note_is_not_told_of_a_later_job_that_is_being_deleted() -> None:
+async def test_a_note_does_not_hold_for_a_later_job_that_is_being_deleted() -> None:
     """It belongs to one job, whatever happens to the next one."""
     backend = ScriptedBackend()
     first = await submit(backend)

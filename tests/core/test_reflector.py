@@ -123,7 +123,7 @@ async def test_an_object_with_a_lower_version_shows_that_the_server_was_restored
 
 
 @pytest.mark.parametrize("code", [400, 401, 403])
-async def test_a_watch_that_is_refused_is_told_of_and_opened_again(code: int) -> None:
+async def test_a_watch_that_is_refused_is_reported_and_opened_again(code: int) -> None:
     """The follower decides how long to tolerate it; a credential is reloaded before it counts as refused."""
     refusal = (code, {"kind": "Status", "code": code, "message": "not now"})
     asked = [refusal, refusal] if code == 401 else [refusal]

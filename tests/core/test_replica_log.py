@@ -84,19 +84,19 @@ async def test_reading_goes_on_after_the_cursor() -> None:
     assert await texts(ScriptedNode(runs=[run(2.5, 2.7, 3.0)]), place(2.5)) == ["at 2.7", "at 3.0"]
 
 
-async def test_lines_that_were_rotated_away_are_told() -> None:
+async def test_lines_that_were_rotated_away_are_reported() -> None:
     """The cursor's line is not in the file any more, so lines between it and the first one are missing."""
     node = ScriptedNode(runs=[run(9.0, 9.5)])
 
     assert await texts(node, place(2.5)) == [gone(at(2.5), at(9.0), ROTATED), "at 9.0", "at 9.5"]
 
 
-async def test_a_file_that_was_rotated_at_the_end_is_told() -> None:
+async def test_a_file_that_was_rotated_at_the_end_is_reported() -> None:
     """Nothing followed the cursor's line, and that is gone too: lines between it and the end may be missing."""
     assert await texts(ScriptedNode(runs=[run()]), place(2.5)) == [gone(at(2.5), "its end", ROTATED)]
 
 
-async def test_a_file_that_was_rotated_while_its_stream_was_broken_is_told() -> None:
+async def test_a_file_that_was_rotated_while_its_stream_was_broken_is_reported() -> None:
     """The next stream finds an empty file and ends normally, although the run has written more."""
     node = ScriptedNode(runs=[run(2.0, 2.5, ended=False)], breaks=[1000])
     node.changes = [lambda node: node.runs[0].lines.clear()]
@@ -122,20 +122,20 @@ async def test_a_snapshot_of_a_log_reports_a_gap() -> None:
     ],
     ids=["none", "a notice's", "a later run's"],
 )
-async def test_a_place_that_is_no_line_of_this_run_tells_of_no_gap(since: LogCursor | None) -> None:
+async def test_a_place_that_is_no_line_of_this_run_is_no_gap(since: LogCursor | None) -> None:
     """Nothing is known about lines before the first one that is there."""
     found = await texts(ScriptedNode(runs=[run(9.0)]), since)
 
     assert not any(text.startswith("[") for text in found)
 
 
-async def test_the_last_line_of_the_run_before_tells_of_no_gap() -> None:
+async def test_the_last_line_of_the_run_before_is_no_gap() -> None:
     node = ScriptedNode(runs=[run(2.5), run(9.5, 9.7, began=9)])
 
     assert await texts(node, place(2.5, restart_count=0)) == [again(9, 2), "at 9.5", "at 9.7"]
 
 
-async def test_a_run_that_is_not_told_yet_is_no_gap() -> None:
+async def test_a_run_that_no_watch_has_shown_yet_is_no_gap() -> None:
     """The reopened stream is the next run's; the rest of the previous run is read first."""
     node = ScriptedNode(runs=[run(2.0, 3.0), run(9.0, began=9)], told=1)
     node.runs[0].ended = False
@@ -162,7 +162,7 @@ async def test_both_runs_are_read_again_after_the_status_of_a_restart_was_late(*
     ]
 
 
-async def test_a_run_that_cannot_be_read_again_is_told() -> None:
+async def test_a_run_that_cannot_be_read_again_is_reported() -> None:
     node = ScriptedNode(runs=[run(2.0, 3.0, began=2), run(9.0, 10.5, began=9)], told=1, removes=True)
 
     assert await texts(node) == [
@@ -223,7 +223,7 @@ def test_no_line_is_missing_whenever_the_status_of_a_restart_comes(
         assert {line.text for line in found[:number]} | set(rest) >= set(written)
 
 
-async def test_a_pod_that_goes_with_its_run_told_is_no_loss() -> None:
+async def test_a_pod_that_goes_after_its_run_was_read_is_no_loss() -> None:
     """Its lines came before its end."""
     node = ScriptedNode(runs=[run(2.0, 3.0, ended=False)], told=1, removes=True)
     node.changes = [lambda node: setattr(node, "uid", None), *[lambda _: None] * 9]
@@ -231,7 +231,7 @@ async def test_a_pod_that_goes_with_its_run_told_is_no_loss() -> None:
     assert await texts(node) == ["at 2.0", "at 3.0"]
 
 
-async def test_a_run_that_was_told_and_is_gone_is_no_loss() -> None:
+async def test_a_run_that_was_read_and_is_gone_is_no_loss() -> None:
     """Its stream ended with it, and the lines of the next run are new."""
     node = ScriptedNode(runs=[run(2.0, 3.0, began=2, ended=False)], told=1)
 
@@ -264,7 +264,7 @@ async def test_no_line_is_missing_after_a_clock_was_set_back() -> None:
     assert found[-1] == "at 6.0"
 
 
-async def test_runs_between_two_that_were_read_are_told() -> None:
+async def test_runs_between_two_that_were_read_are_reported() -> None:
     """The node keeps the current run and the previous one."""
     node = ScriptedNode(runs=[run(2.0), run(5.0, began=4), run(7.0, began=6), run(9.0, began=8)])
 
@@ -276,7 +276,7 @@ async def test_runs_between_two_that_were_read_are_told() -> None:
     ]
 
 
-async def test_runs_that_nobody_has_ever_read_are_told() -> None:
+async def test_runs_that_nobody_has_ever_read_are_reported() -> None:
     """The container's restart count shows that there were earlier runs."""
     node = ScriptedNode(runs=[run(2.0), run(5.0, began=4), run(7.0, began=6)])
 
@@ -284,7 +284,7 @@ async def test_runs_that_nobody_has_ever_read_are_told() -> None:
 
 
 @pytest.mark.parametrize(("since", "begin"), [(None, whole(1)), (place(2.0), at(2.0))])
-async def test_a_run_that_the_node_has_removed_is_told(since: LogCursor | None, begin: str) -> None:
+async def test_a_run_that_the_node_has_removed_is_reported(since: LogCursor | None, begin: str) -> None:
     """The kubelet keeps only the last run of a container that is not restarted."""
     words = 'previous terminated container "pytorch" in pod "digits-master-0" not found'
     node = ScriptedNode(runs=[run(2.0, 3.0), run(5.0, began=4)], refusals=[InvalidSpec(words)])
@@ -292,14 +292,14 @@ async def test_a_run_that_the_node_has_removed_is_told(since: LogCursor | None, 
     assert await texts(node, since) == [gone(begin, whole(4), f"{AGAIN}, run 2"), "at 5.0"]
 
 
-async def test_a_pod_that_is_told_after_its_jobs_end_is_read() -> None:
+async def test_a_pod_that_the_watch_shows_after_its_jobs_end_is_read() -> None:
     """Pods are watched over another connection than jobs, which may have been reopened."""
     node = ScriptedNode(runs=[run(2.0, 3.0)], is_late=True, has_ended=True)
 
     assert await texts(node) == ["at 2.0", "at 3.0"]
 
 
-async def test_a_pod_that_was_replaced_while_nobody_read_is_told() -> None:
+async def test_a_pod_that_was_replaced_while_nobody_read_is_reported() -> None:
     """Lines after the last one were lost with it."""
     found = await texts(ScriptedNode(runs=[run(9.0, began=8)]), place(2.0, pod_uid="another"))
 
@@ -327,7 +327,7 @@ async def test_the_rest_of_a_log_is_asked_for_again(refusal: Exception) -> None:
     assert await texts(ScriptedNode(runs=[run(2.0)], refusals=[refusal, refusal])) == ["at 2.0"]
 
 
-async def test_lines_that_came_before_an_answer_broke_are_told() -> None:
+async def test_lines_that_came_before_an_answer_broke_are_returned() -> None:
     """The rest of the log is requested afterwards, so that two responses give the whole."""
     seconds = [2 + number / 100 for number in range(40)]
     node = ScriptedNode(runs=[run(*seconds)], breaks=[1000, 300, None])
@@ -354,7 +354,7 @@ NO_ANSWER, NOT_THERE = ClusterUnavailable("no answer"), InvalidSpec("not there")
         ({"is_late": True, "has_ended": True}, ["at 2.0"]),
     ],
 )
-async def test_a_log_that_is_read_once_is_whole_or_why_not_is_told(node: dict[str, Any], expected: list[str]) -> None:
+async def test_a_log_that_is_read_once_is_whole_or_says_why_not(node: dict[str, Any], expected: list[str]) -> None:
     """A short outage of the server is tolerated, and so is a gateway's reply that there is no log.
 
     The pod of a deleted job may have run meanwhile; the log of one that no watch has shown is requested.
@@ -367,7 +367,7 @@ async def test_a_log_that_is_read_once_is_whole_or_why_not_is_told(node: dict[st
     assert found == expected
 
 
-async def test_a_rest_that_is_refused_for_good_is_told() -> None:
+async def test_the_rest_of_a_log_that_is_refused_for_good_is_reported() -> None:
     node = ScriptedNode(runs=[run(2.0)], refusals=[InvalidSpec("removed")] * 20)
 
     (notice,) = await texts(node)
@@ -386,7 +386,7 @@ async def test_a_server_that_stays_away_is_an_error() -> None:
         await followed(node)
 
 
-async def test_an_unfinished_last_line_of_a_pod_that_is_gone_is_told() -> None:
+async def test_an_unfinished_last_line_of_a_pod_that_is_gone_is_returned() -> None:
     """The stream had it; it cannot be requested again."""
     node = ScriptedNode(runs=[run(2.0, ended=False)])
     node.runs[0].lines.append((3.0, "last words"))

@@ -49,7 +49,7 @@ def test_a_pod_that_is_older_than_the_job_is_an_earlier_ones(owners: PodOwnerInd
     assert owners.uid_of(pod(made_at=THIRD)) == "two"
 
 
-def test_news_of_an_earlier_jobs_end_take_nothing_from_the_next(owners: PodOwnerIndex) -> None:
+def test_the_end_of_an_earlier_job_does_not_remove_the_next_one(owners: PodOwnerIndex) -> None:
     owners.learn(job("one"))
     owners.learn(job("two"))
     owners.forget("one")

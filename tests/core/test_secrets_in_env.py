@@ -16,7 +16,7 @@ def job(master: dict[str, Any], worker: dict[str, Any]) -> dict[str, Any]:
     return {"spec": {"pytorchReplicaSpecs": roles}}
 
 
-def test_keys_are_told_of_every_container_and_role() -> None:
+def test_the_secrets_of_every_container_and_role_are_listed() -> None:
     """Including init containers; other variables are not secret."""
     plain = [{"name": "A", "value": "b"}, {"name": "P", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}]
     master = {"initContainers": [{"env": [variable("hub", "user")]}], "containers": [{"env": plain}]}

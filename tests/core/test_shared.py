@@ -85,7 +85,7 @@ async def test_a_source_is_kept_for_its_time_after_the_last_who_left() -> None:
     assert first is second is last
 
 
-async def test_a_source_that_breaks_is_told_to_all_who_wait_and_opened_anew_by_the_next() -> None:
+async def test_a_source_that_breaks_is_an_error_for_all_who_wait_and_opened_anew_by_the_next() -> None:
     async with shared_source("a", Ticker) as broken, asyncio.TaskGroup() as tasks:
         waiting = [tasks.create_task(_error_of(broken.boxes[0])) for _ in range(3)]
         await asyncio.sleep(0)

@@ -102,7 +102,7 @@ def test_an_empty_value_from_a_template_leaves_a_field_unset(field: str, nothing
     assert getattr(job(**{field: nothing}), field) is None
 
 
-def test_the_policy_named_none_is_not_nothing() -> None:
+def test_the_policy_named_none_is_a_value() -> None:
     """`clean_pod_policy="None"` is the CRD's value for keeping all pods; None and empty leave the default."""
     policies = [job(clean_pod_policy=value).clean_pod_policy for value in ("None", None, "")]
 

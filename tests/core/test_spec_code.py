@@ -65,7 +65,7 @@ def test_a_path_is_a_folder_of_this_machine(tmp_path: Path) -> None:
         code("nmist").folder_beside(tmp_path)
 
 
-def test_every_part_can_be_said() -> None:
+def test_every_part_of_a_source_of_code_can_be_given() -> None:
     parts = {"branch": "dev/a", "revision": "v1.0", "submodules": "off", "depth": "0", "secret": "git", "image": "i:1"}
 
     found = code({"git": HTTPS, **parts})

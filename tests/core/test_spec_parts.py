@@ -259,7 +259,7 @@ def test_a_roles_own_resource_replaces_the_jobs_wherever_that_was_written() -> N
     assert worker.container_resources == Resources(requests={}, limits={"memory": "8Gi"})
 
 
-def test_a_role_without_fields_of_its_own_is_the_job() -> None:
+def test_a_role_without_fields_of_its_own_has_those_of_the_job() -> None:
     described = job(args=["x"])
 
     assert described.role("worker") == RoleFields(image="registry.example/digits:1", args=("x",))

@@ -17,7 +17,7 @@ PLACES_OF_THIS_MACHINE = (f"{Path.home()}/", f"{Path.home().resolve()}/", str(HO
 
 class TestStories:
     @each_row("name", STORIES)
-    def test_a_recorded_story_is_told_as_agreed(self, name: str) -> None:
+    def test_the_report_of_a_recorded_story_is_the_agreed_one(self, name: str) -> None:
         """Texts and fields are those of the golden file (rewrite it with PTJOB_WRITE_GOLDEN=1)."""
         golden = DATA / "golden" / f"{name}.txt"
         if os.environ.get("PTJOB_WRITE_GOLDEN"):
@@ -26,7 +26,7 @@ class TestStories:
         assert tell(name) == golden.read_text()
 
     @each_row("name", [name for name in STORIES if "recorded" in recorded(name)])
-    def test_a_recorded_story_tells_nothing_of_its_machine(self, name: str) -> None:
+    def test_a_recorded_story_names_nothing_of_its_machine(self, name: str) -> None:
         """Addresses are documentation addresses, timestamps are of one day, and the cluster's name does not occur."""
         text = (DATA / f"{name}.yaml").read_text()
 

@@ -75,7 +75,7 @@ async def test_a_submission_without_an_earlier_job_is_attempt_one() -> None:
     assert sum(submission.gpus_of.values()) == 2
 
 
-async def test_a_job_that_somebody_deletes_at_once_is_told_as_such() -> None:
+async def test_a_job_that_somebody_deletes_at_once_is_reported_as_deleted() -> None:
     class Deleting(ScriptedBackend):
         async def get(self, kind: str, namespace: str, name: str) -> Manifest:
             raise JobNotFound(f"there is no such {kind}: {namespace}/{name}")

@@ -133,5 +133,5 @@ def test_a_failed_job_that_nobody_followed_has_what_its_object_tells(
     assert brief(record, status).startswith(told)
 
 
-def test_a_reason_has_room_in_a_line() -> None:
+def test_a_reason_fits_in_a_line() -> None:
     assert len(brief(PodHistory(queue="no room " * 20), SUSPENDED)) == 40

@@ -264,7 +264,7 @@ def test_a_folder_that_nobody_knows_is_not_looked_for() -> None:
         check_located(TensorBoardView(namespace="n", plan=TensorBoardPlan(claim="", path="")))
 
 
-def test_t9k_runs_its_own() -> None:
+def test_t9k_is_asked_for_the_tensorboard_in_its_own_fields() -> None:
     """In its own fields, always with an image; a manifest's own stays if none is requested."""
     given = rendered(kind="PyTorchTrainingJob", tensorboard=True)
     other = rendered(kind="PyTorchTrainingJob", tensorboard={"image": "tb:1", "logdir": "pvc://runs"})

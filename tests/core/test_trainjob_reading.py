@@ -113,7 +113,7 @@ def test_a_job_whose_nodes_have_all_run_is_not_pending_again_until_it_is_resumed
     assert TRAINJOB.running_since(found) is None
 
 
-def test_a_job_that_ran_longer_than_it_may_is_told_as_such() -> None:
+def test_the_cause_of_a_job_that_ran_longer_than_it_may_is_its_deadline() -> None:
     """Trainer reports it by the condition's reason, unlike training-operator."""
     status = TRAINJOB.read_status(job(("Failed", "True", "DeadlineExceeded")))
 

@@ -139,7 +139,7 @@ def test_a_claim_that_is_mounted_twice_is_refused() -> None:
         rendered(**BASE, volumes=["data:/data", "data/models:/models"])
 
 
-def test_programs_of_env_are_told_who_they_are() -> None:
+def test_variables_of_programs_without_torchrun_say_who_they_are() -> None:
     """Trainer sets them for torchrun only; a plain program gets the four variables that training-operator sets, too."""
     found = rendered(**BASE, nproc_per_node=4, env={"LR": "0.1"}, model="pvc://out/m.pt")
 
@@ -377,7 +377,7 @@ def test_a_kind_is_the_manifests_or_is_named() -> None:
         TrainingJob.parse(**{**BASE, "kind": "TFJob"})
 
 
-def test_trainer_counts_the_processes_by_itself_unless_it_is_told() -> None:
+def test_trainer_counts_the_processes_by_itself_unless_a_number_is_given() -> None:
     """`auto` is its default without a number."""
     assert "numProcPerNode" not in rendered(**BASE, nproc_per_node="auto")["spec"]["trainer"]
 

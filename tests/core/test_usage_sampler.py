@@ -96,7 +96,7 @@ async def test_the_usage_of_a_replica_is_the_maximum_of_its_samples() -> None:
 
 
 @pytest.mark.parametrize("bad", [403, 404, 503])
-async def test_a_refusal_costs_a_look_and_nothing_else(bad: int) -> None:
+async def test_a_refused_request_loses_one_sample_only(bad: int) -> None:
     """One request per round, not six as for an important request; a restored right or server is used."""
     world = running("digits")
 
@@ -117,7 +117,7 @@ ODD = [
 
 
 @each_row("odd", ODD)
-async def test_an_odd_answer_costs_a_look_and_nothing_else(odd: dict[str, Any]) -> None:
+async def test_an_odd_answer_loses_one_sample_only(odd: dict[str, Any]) -> None:
     world = running("digits")
 
     async with stand_in_api_server((200, odd), (200, metrics("digits", memory="1Mi"))) as stand_in:

@@ -57,7 +57,7 @@ async def test_a_server_that_asks_to_be_left_alone_is_left_alone(server: ApiServ
         assert min(pauses) >= 3
 
 
-async def test_a_failure_that_a_follower_was_not_told_any_more_is_told_to_the_next_one(server: ApiServer) -> None:
+async def test_a_failure_that_one_follower_missed_reaches_the_next_one(server: ApiServer) -> None:
     """The first follower leaves while the reason of the failure, which is reported with it, is still being read."""
     ref = await a_job(server, "exit 1")
     late = [Fault(harm=Harm.DELAY, seconds=2.0, traffic=Traffic.REQUEST, number=number) for number in range(20)]

@@ -58,7 +58,7 @@ def test_every_line_of_the_session_does_what_the_guides_line_does(machine: Machi
     assert said["delete"].endswith("is deleted; its claims are as they were\n")
 
 
-def test_a_training_that_asks_for_nccl_without_a_gpu_is_told_of_gloo(machine: Machine) -> None:
+def test_the_error_of_a_training_that_asks_for_nccl_without_a_gpu_names_gloo(machine: Machine) -> None:
     """NCCL finds no GPU; the page gives the same advice."""
     failed = machine.ptjob("run", "-f", OPERATORS.file, "--restart-policy", "Never")
 

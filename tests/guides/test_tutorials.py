@@ -61,7 +61,7 @@ def test_the_nightly_dag_trains_and_reports(reader: Reader) -> None:
 
 
 @pytest.mark.usefixtures("first_run")
-def test_the_failure_is_told_as_the_page_shows_it(reader: Reader) -> None:
+def test_the_failure_is_shown_as_on_the_page(reader: Reader) -> None:
     """It names the replica that failed first, the exception and the advice."""
     (shown,) = re.findall(r"^failed: master-0 \(rank 0\)( .*)$", FIRST, re.MULTILINE)
 

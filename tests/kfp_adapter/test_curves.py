@@ -72,7 +72,7 @@ def test_every_point_is_inside_its_chart(points: list[tuple[int, float]]) -> Non
 
 
 @each_row("steps", [[1], [1, 2], [0, 3], [1, 12], [0, 10**6]])
-def test_steps_are_told_in_whole_numbers(steps: list[int]) -> None:
+def test_the_axis_of_steps_has_whole_numbers(steps: list[int]) -> None:
     text = page("job", {"loss": [[step, 1.0] for step in steps]})
 
     told = re.findall(r'text-anchor="middle">([^<]+)<', text)

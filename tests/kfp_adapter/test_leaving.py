@@ -29,7 +29,7 @@ def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @each_row("retry", [None, 0, 2])
 @each_row("error", [PermissionDenied("cannot watch pods"), RuntimeError("a mistake of ours")])
-def test_a_job_that_cannot_be_followed_runs_on_and_is_told(error: Exception, retry: int | None) -> None:
+def test_a_job_that_cannot_be_followed_runs_on_and_the_log_says_so(error: Exception, retry: int | None) -> None:
     """With or without retries: another try may adopt the job; otherwise it is deleted with the step's pod."""
     backend = ScriptedBackend()
     backend.refusals["watch"] = [error] * 100

@@ -80,7 +80,7 @@ def test_a_try_notes_its_end_only_for_retries(retry: int | None, number: int | N
     assert ("could not be recorded for a next try: cannot patch pods" in trying.output.getvalue()) is notes
 
 
-def test_a_failure_that_no_try_has_told_is_told_by_the_next_one() -> None:
+def test_a_failure_that_no_try_has_reported_is_reported_by_the_next_one() -> None:
     """The first pod was lost, and the engine started the step again in a new pod with the same name and number."""
     backend = TellingStandIn("fails for good")
     first, second = (Try(backend=backend, pod=pod(f"uid-{each}", number=0)) for each in range(2))

@@ -185,7 +185,7 @@ def test_a_job_that_takes_too_long_is_stopped(local_step: LocalStep, capsys: pyt
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_step_that_is_told_to_stop_deletes_its_job(local_step: LocalStep, number: signal.Signals) -> None:
+def test_a_step_that_is_stopped_deletes_its_job(local_step: LocalStep, number: signal.Signals) -> None:
     """When the step has ended, nothing of the job runs, and the step has not succeeded."""
     process = started(local_step, HANGS)
     read_until(process, "waiting")

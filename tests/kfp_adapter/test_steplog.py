@@ -18,7 +18,7 @@ def line(text: str, *, continues: bool = False, notice: bool = False) -> LogLine
     return LogLine(text=text, timestamp=at, cursor=cursor, continues=continues, notice=notice)
 
 
-def test_lines_and_sentences_are_told_apart() -> None:
+def test_lines_of_the_program_and_our_sentences_are_printed_apart() -> None:
     """The pieces of a long line are joined; a notice always starts a new line."""
     stream = io.StringIO()
     log = StepLog(Masking(["canary"]), stream)

@@ -31,7 +31,7 @@ async def following(states: AsyncGenerator[Claim | None, None], note: str | None
     raise AssertionError("the states ended")
 
 
-async def test_a_claim_that_is_made_deleted_and_made_again_is_told_apart(
+async def test_a_claim_that_is_made_anew_under_its_name_is_another_claim(
     cluster: Cluster, namespace: str, backend: KubernetesBackend
 ) -> None:
     """Before the claim exists, while it does, after its deletion, and the next one of its name, with another uid."""

@@ -33,7 +33,7 @@ def terminal(cluster: Cluster, namespace: str, tmp_path: Path) -> Terminal:
     return terminal_of(cluster, namespace, tmp_path)
 
 
-def test_a_failed_jobs_story_is_told_after_its_pods_are_gone(terminal: Terminal) -> None:
+def test_a_failed_jobs_story_is_shown_after_its_pods_are_gone(terminal: Terminal) -> None:
     """The record on the job's object has what its task found: the replica, the cause, and its last lines."""
     submission = terminal.submit("bad", FAILS)
     name = submission.ref.name

@@ -198,7 +198,7 @@ def _running(kubectl: Kubectl, namespace: str) -> list[str]:
 
 
 @pytest.mark.parametrize(("name", "cause", "replica", "retryable"), EXPECTED)
-def test_a_failure_is_told_with_its_replica_and_whether_a_retry_helps(
+def test_a_failure_is_reported_with_its_replica_and_whether_a_retry_helps(
     ended: dict[str, Ended], name: str, cause: Cause, replica: str, *, retryable: bool
 ) -> None:
     why = ended[name].why

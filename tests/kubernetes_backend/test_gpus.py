@@ -34,7 +34,7 @@ def counts_none(cluster: Cluster, namespace: str) -> bool:
     return status.get("used") == {f"requests.{RESOURCE}": "0"}
 
 
-async def test_a_job_gets_its_gpus_and_one_that_wants_more_is_told_why(
+async def test_a_job_gets_its_gpus_and_one_that_wants_more_says_why_it_waits(
     cluster: Cluster, namespace: str, digits_image: str
 ) -> None:
     """Two of two are allocated and counted; for three, the scheduler's message says that they are insufficient.

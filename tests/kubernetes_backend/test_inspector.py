@@ -46,7 +46,7 @@ def test_a_check_up_with_all_rights_sees_the_operator(trusted: Terminal) -> None
     assert checks["`ptjob top node`"]["result"] == "allowed"
 
 
-def test_nodes_and_jobs_are_told_with_their_cards(trusted: Terminal) -> None:
+def test_nodes_and_jobs_are_shown_with_their_cards(trusted: Terminal) -> None:
     """As in `arena top node` and `arena top job`: GPUs that exist, are in use, are requested and are allocated."""
     with gpus(trusted.cluster, 4):
         trusted.ptjob("submit", "--name", "one", "--image", INIT_IMAGE, "--gpus", "1", *SMALL, "sleep 600")

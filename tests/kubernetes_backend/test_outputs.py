@@ -99,7 +99,7 @@ def test_a_retry_only_verifies(cluster: Cluster, namespace: str, digits_image: s
     assert verified.result["model"]["sha256"] == digest(volume / "model.pt") == trained
 
 
-def test_a_full_quota_is_told_and_one_that_frees_itself_is_waited_for(
+def test_a_full_quota_is_reported_and_one_that_frees_itself_is_waited_for(
     cluster: Cluster, namespace: str, digits_image: str
 ) -> None:
     """Without quota for one more pod, the error names what is full; if quota is freed in time, nothing is reported."""

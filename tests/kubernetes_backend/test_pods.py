@@ -86,7 +86,7 @@ async def test_a_pod_gets_all_that_it_asks_for(cluster: Cluster, namespace: str,
     assert spec["containers"][0]["resources"]["limits"][HCA] == "1"
 
 
-async def test_without_shared_memory_the_same_training_dies_and_is_told_why(
+async def test_without_shared_memory_the_same_training_dies_and_the_diagnosis_says_why(
     cluster: Cluster, namespace: str, digits_image: str
 ) -> None:
     """A container's default 64 MB are too few: SIGBUS, and advice on what to raise."""

@@ -43,7 +43,7 @@ def documented_runtime(namespace: str, image: str) -> Manifest:
     return {**found, "metadata": {**found["metadata"], "namespace": namespace}}
 
 
-async def test_a_private_repository_is_fetched_and_its_revision_told(
+async def test_a_private_repository_is_fetched_and_its_revision_reported(
     lab: Lab, tmp_path: Path, tell: Callable[[str], None]
 ) -> None:
     """The runtime's container fetches it, with parameters from the job; a Secret of the job has its credentials."""

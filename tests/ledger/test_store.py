@@ -318,7 +318,7 @@ def test_a_batch_that_is_written_anew_is_a_new_one(store: LedgerStore) -> None:
     assert second.handover.to_dict()["all"] == ["s3://in/b1"]
 
 
-def test_ledgers_of_one_database_do_not_meet(url: str, name: str) -> None:
+def test_ledgers_of_one_database_are_separate(url: str, name: str) -> None:
     with LedgerStore(url, f"{name}-a") as one, LedgerStore(url, f"{name}-b") as other:
         one.record([batch("b1")], source="drop", until="1")
         other.record([batch("b1")])

@@ -48,7 +48,7 @@ def test_the_lines_that_install_the_package_pin_this_version() -> None:
     assert set(pinned) == {__version__}
 
 
-def test_the_commands_of_make_are_those_that_are_told() -> None:
+def test_the_documented_commands_of_make_exist() -> None:
     """README and CONTRIBUTING name only targets that the Makefile has."""
     texts = [(ROOT / name).read_text() for name in ("README.md", "CONTRIBUTING.md")]
     told = {word for text in texts for word in re.findall(r"(?:^ {4}|`)make ([a-z-]+)", text, re.MULTILINE)}
