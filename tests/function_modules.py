@@ -5,12 +5,21 @@ from __future__ import annotations
 import ast
 import codeop
 import importlib.util
+import json
+import os
+import subprocess
+import sys
 import types
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from ptjob_provider.core.code.program import script
+from ptjob_provider.core.in_pod.run_function import KEY, RETURN_VALUE
+
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from ptjob_provider.core.code.function import FunctionSource
 
 
 def loaded(folder: Path, text: str) -> types.ModuleType:
@@ -50,3 +59,14 @@ def notebook(*cells: str, module: types.ModuleType | None = None) -> Any:
         except (SyntaxError, ZeroDivisionError):
             continue
     return space["train"]
+
+
+def run(source: FunctionSource, folder: Path, *args: Any) -> Any:
+    """Run the program in a process that has neither the file nor this package, and return its value."""
+    program, returned = folder / "script.py", folder / "returned"
+    returned.unlink(missing_ok=True)
+    program.write_text(script(source, args), encoding="utf-8")
+    environ = {"PATH": os.environ["PATH"], RETURN_VALUE: str(returned)}
+    done = subprocess.run([sys.executable, "-I", "-S", str(program)], env=environ, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()[-500:]
+    return json.loads(returned.read_text())[KEY] if returned.exists() else None

@@ -5,24 +5,19 @@ from __future__ import annotations
 import base64
 import json
 import pickle
-import subprocess
-import sys
 from textwrap import dedent
 from typing import TYPE_CHECKING, Any
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from function_modules import cells, loaded, notebook
+from function_modules import cells, loaded, notebook, run
 from ptjob_provider.core.code.function import from_function
-from ptjob_provider.core.code.program import script
-from ptjob_provider.core.in_pod.run_function import KEY, RETURN_VALUE
 from rows import each_row
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ptjob_provider.core.code.function import FunctionSource
 
 CHANGED = {
     "by a function that gets it": """
@@ -118,17 +113,6 @@ CHANGED = {
         def train(): return [AT.isoformat(), WORD.sub("c", "aBb")]
     """,
 }
-
-
-def run(source: FunctionSource, folder: Path) -> Any:
-    """Run the program in a process that has neither the file nor this package, and return its value."""
-    program, told = folder / "script.py", folder / "returned"
-    told.unlink(missing_ok=True)
-    program.write_text(script(source), encoding="utf-8")
-    command = [sys.executable, "-I", "-S", str(program)]
-    done = subprocess.run(command, env={"PATH": "/", RETURN_VALUE: str(told)}, capture_output=True, check=False)
-    assert done.returncode == 0, done.stderr.decode()[-500:]
-    return json.loads(told.read_text())[KEY]
 
 
 @each_row(("change", "text"), list(CHANGED.items()))
