@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ptjob_provider.core.errors import InvalidSpec
-from ptjob_provider.core.identity import PREFIX, owner_selector
+from ptjob_provider.core.identity import PREFIX
 from ptjob_provider.core.kinds import PYTORCHJOB
 from ptjob_provider.core.manifest import dump_manifest, load_manifest
 from ptjob_provider.core.spec import TrainingJob
@@ -253,18 +253,6 @@ def test_a_name_that_no_pod_could_have_is_refused(meta: dict[str, Any], values: 
         render(manifest={**recorded("manifest-args-only"), "metadata": meta}, **values)
 
     assert told in str(error.value)
-
-
-def test_the_job_and_all_its_pods_carry_the_owners_labels() -> None:
-    """One selector finds the job and its pods; a user's other labels stay."""
-    rendered = render(manifest=recorded("manifest-rich"), attempt=3).manifest
-    expected = owner_selector(OWNER) | {"ptjob-provider/attempt": "3", "try_number": "1"}
-    templates = [replica["template"] for replica in rendered["spec"]["pytorchReplicaSpecs"].values()]
-
-    carried = [each["metadata"]["labels"] for each in (rendered, *templates)]
-
-    assert all(labels.items() >= expected.items() for labels in carried)
-    assert [labels.get("team") for labels in carried] == ["vision", "vision", None]
 
 
 @each_row(
