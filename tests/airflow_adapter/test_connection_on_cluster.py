@@ -13,7 +13,6 @@ import yaml
 
 from cluster.tenants import service_account
 from ptjob_provider.airflow.connection import ConnectionArgs
-from ptjob_provider.core.errors import ClusterError
 from ptjob_provider.core.kinds import PYTORCHJOB
 
 if TYPE_CHECKING:
@@ -86,17 +85,6 @@ def test_without_a_connection_the_default_kubeconfig_reaches_it(
     monkeypatch.setattr(loaded_at_import, str(kubeconfig))
 
     assert jobs(ConnectionArgs(), namespace) == 0
-
-
-def test_a_server_that_nobody_vouches_for_is_refused(
-    kubeconfig: Path, namespace: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The `disable_verify_ssl` extra turns the verification off, as in the test above."""
-    extra = {"kube_config": distrusted(kubeconfig)}
-    monkeypatch.setenv("AIRFLOW_CONN_MINE", json.dumps({"conn_type": "kubernetes", "extra": extra}))
-
-    with pytest.raises(ClusterError, match="certificate"):
-        jobs(ConnectionArgs(kubernetes_conn_id="mine"), namespace)
 
 
 @pytest.fixture

@@ -73,11 +73,6 @@ def test_airflow_finds_the_provider_with_what_it_brings(installed_wheel: Install
     installed_wheel.run("python", "-c", "import " + ", ".join(named))
 
 
-def test_airflow_knows_the_options_with_their_defaults(installed_wheel: Installed) -> None:
-    """`airflow config` shows the section."""
-    assert installed_wheel.run("airflow", "config", "get-value", "ptjob", "backend").splitlines()[-1] == "kubernetes"
-
-
 def test_airflow_and_the_command_line_look_in_the_same_place(installed_wheel: Installed) -> None:
     """Without configuration, `ptjob list` finds the jobs of Airflow's tasks."""
     root = installed_wheel.run("python", "-c", ROOT, env={"AIRFLOW__PTJOB__BACKEND": "local"}).splitlines()[-1]
