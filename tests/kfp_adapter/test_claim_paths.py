@@ -25,20 +25,13 @@ def mnt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_claim_is_found_under_its_name(mnt: Path) -> None:
-    """The output itself need not exist yet: the step may be about to write it."""
-    (mnt / "models").mkdir()
-    (mnt / "_claim").mkdir()
+@pytest.mark.parametrize(("mounted", "found"), [(["models", "_claim"], "models"), (["old", "_claim"], "_claim")])
+def test_a_claim_is_found_under_its_name_or_at_its_own_mount(mnt: Path, mounted: list[str], found: str) -> None:
+    """A claim that is mounted under another name is not used; the output itself need not exist yet."""
+    for name in mounted:
+        (mnt / name).mkdir()
 
-    assert find_output(ADDRESS, environ={}) == mnt / "models" / "run-1" / "m.pt"
-
-
-def test_a_claim_of_an_unknown_name_is_found_at_its_own_mount_only(mnt: Path) -> None:
-    """The pod does not know the claim's name; a claim mounted under another name is not used."""
-    (mnt / "old").mkdir()
-    (mnt / "_claim").mkdir()
-
-    assert find_output(ADDRESS, environ={}) == mnt / "_claim" / "run-1" / "m.pt"
+    assert find_output(ADDRESS, environ={}) == mnt / found / "run-1" / "m.pt"
 
 
 def test_of_several_the_one_that_has_it_is_meant(mnt: Path) -> None:

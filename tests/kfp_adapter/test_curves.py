@@ -75,6 +75,6 @@ def test_every_point_is_inside_its_chart(points: list[tuple[int, float]]) -> Non
 def test_the_axis_of_steps_has_whole_numbers(steps: list[int]) -> None:
     text = page("job", {"loss": [[step, 1.0] for step in steps]})
 
-    told = re.findall(r'text-anchor="middle">([^<]+)<', text)
-    assert 2 <= len(told) <= 8
-    assert [each for each in told if not float(each).is_integer()] == []
+    labels = re.findall(r'text-anchor="middle">([^<]+)<', text)
+    assert 2 <= len(labels) <= 8
+    assert [each for each in labels if not float(each).is_integer()] == []

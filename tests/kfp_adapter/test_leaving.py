@@ -73,33 +73,35 @@ def test_a_job_that_runs_is_not_given_up_where_the_cluster_does_not_answer_for_a
     assert second.output.getvalue().count("trying again in 0 s: no answer") == 2
 
 
-@each_row(("retry", "number"), [(1, None), (None, 1)])
-def test_earlier_tries_are_looked_for_until_that_is_allowed(retry: int | None, number: int | None) -> None:
-    """A job of an earlier try may be running; other kinds, which may be listed, have none. Argo may retry by itself."""
+@each_row(
+    ("retry", "number", "kind", "preferred"),
+    [
+        (1, None, None, None),
+        (None, 1, None, None),
+        (1, 1, "TrainJob", None),
+        (1, 1, None, "TrainJob"),
+    ],
+)
+def test_earlier_tries_are_looked_for_until_that_is_allowed(
+    retry: int | None, number: int | None, kind: str | None, preferred: str | None
+) -> None:
+    """A job of an earlier try may be running; other kinds, which may be listed, have none. Argo may retry by itself.
+
+    The kind is the step's, or the installation's.
+    """
+    made = kind or preferred or "PyTorchJob"
     backend = ScriptedBackend()
-    asyncio.run(Try(backend=backend).submit())
-    backend.refusals["list PyTorchJob"] = [PermissionDenied("cannot list pytorchjobs", code=403)]
-    second = Try(backend=backend, pod=pod("uid-b", number=number), retry=retry)
+    asyncio.run(Try(backend=backend, fields={"kind": made}).submit())
+    backend.refusals[f"list {made}"] = [PermissionDenied(f"cannot list {made}s", code=403)]
+    fields, installation = {"kind": kind} if kind else {}, Installation(kind=preferred)
+    second = Try(
+        backend=backend, pod=pod("uid-b", number=number), retry=retry, fields=fields, installation=installation
+    )
 
     recalled = asyncio.run(second.training._earlier_tries())
 
     assert recalled.load() is not None
     assert "answers again" in second.output.getvalue()
-
-
-@each_row(("field", "preferred"), [("TrainJob", None), (None, "TrainJob")])
-def test_earlier_tries_of_another_kind_are_looked_for_until_that_is_allowed(
-    field: str | None, preferred: str | None
-) -> None:
-    """The kind is the step's, or the installation's."""
-    fields = {"kind": field} if field else {}
-    backend = ScriptedBackend()
-    first = Try(backend=backend, fields={"kind": "TrainJob"})
-    asyncio.run(first.submit())
-    backend.refusals["list TrainJob"] = [PermissionDenied("cannot list trainjobs", code=403)]
-    second = Try(backend=backend, pod=SECOND, retry=1, fields=fields, installation=Installation(kind=preferred))
-
-    assert asyncio.run(second.training._earlier_tries()).load() is not None
 
 
 async def test_a_job_that_cannot_be_taken_over_is_followed_all_the_same() -> None:

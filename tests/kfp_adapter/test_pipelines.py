@@ -164,10 +164,10 @@ def test_the_sweep_keeps_the_best_of_its_trainings(author: Author) -> None:
     ran = author.run("digits_sweep", epochs=2)
 
     assert ran.returncode == 0, ran.stdout
-    told = re.findall(r"pvc://digits/(\S+): accuracy (\S+)$", ran.stdout, re.MULTILINE)
+    accuracies = re.findall(r"pvc://digits/(\S+): accuracy (\S+)$", ran.stdout, re.MULTILINE)
     (best,) = find(r"best is pvc://digits/(\S+), kept as pvc://digits/best/model.pt$", ran.stdout)
-    assert {Path(path).parent.name for path, _ in told} == {"0.0003", "0.003", "0.03"}
-    assert best == max(told, key=lambda pair: float(pair[1]))[0]
+    assert {Path(path).parent.name for path, _ in accuracies} == {"0.0003", "0.003", "0.03"}
+    assert best == max(accuracies, key=lambda pair: float(pair[1]))[0]
     assert (author.claim / "best" / "model.pt").read_bytes() == (author.claim / best).read_bytes()
 
 

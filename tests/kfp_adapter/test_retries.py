@@ -61,9 +61,9 @@ def test_a_job_that_a_person_deleted_is_not_made_again_by_itself() -> None:
     _, seen = ended(first)
     backend.jobs.clear()
 
-    ref, told = ended(second)
+    ref, found = ended(second)
 
-    assert (seen.outcome, told.outcome) == (Outcome.DELETED, Outcome.DELETED)
+    assert (seen.outcome, found.outcome) == (Outcome.DELETED, Outcome.DELETED)
     assert backend.created == 1
     assert f"{ref} is gone, and is not made again" in second.output.getvalue()
 

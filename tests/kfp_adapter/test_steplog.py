@@ -43,7 +43,7 @@ def test_lines_of_the_program_and_our_sentences_are_printed_apart() -> None:
 
 
 @each_row(
-    ("secrets", "text", "told"),
+    ("secrets", "text", "masked"),
     [
         (["canary"], "a canary, canary", "a ***, ***"),
         (["can", ""], "can", "can"),
@@ -51,12 +51,12 @@ def test_lines_of_the_program_and_our_sentences_are_printed_apart() -> None:
         (["BEGIN\nabcdef\nEND"], "line abcdef", "line ***"),
     ],
 )
-def test_known_secrets_are_masked(secrets: list[str], text: str, told: str) -> None:
+def test_known_secrets_are_masked(secrets: list[str], text: str, masked: str) -> None:
     """Each line of a multi-line secret is masked, too; values that are too short to be secrets are not."""
     masking = Masking(secrets[:1])
     masking.learn(secrets[1:])  # a step learns more secrets once its job is known
 
-    assert masking(text) == told
+    assert masking(text) == masked
 
 
 def test_few_states_of_a_progress_bar_are_printed_each_on_a_line_of_its_own() -> None:
@@ -93,9 +93,9 @@ def test_the_time_left_is_printed_once_a_minute_at_most() -> None:
     """Only after a line that says how far the training is."""
     lines = [(second, f"step {second}/1000 loss: {second / 8}") for second in range(200)]
 
-    told = told_after(*lines, (900, "saved"), (999, "step 999/1000 loss: 1"))
+    printed = told_after(*lines, (900, "saved"), (999, "step 999/1000 loss: 1"))
 
-    assert told == [
+    assert printed == [
         "── step 60/1000 (6%) · 1 steps/s · 0:15:40 to step 1000 · loss 7.5",
         "── step 120/1000 (12%) · 1 steps/s · 0:14:40 to step 1000 · loss 15",
         "── step 180/1000 (18%) · 1 steps/s · 0:13:40 to step 1000 · loss 22.5",
@@ -109,6 +109,6 @@ def test_the_time_left_is_printed_once_a_minute_at_most() -> None:
 )
 def test_what_a_line_says_itself_is_not_printed_again(text: str) -> None:
     """A bar has the time left; without a total, nobody knows it."""
-    told = told_after(*((second, text.format(n=second)) for second in range(0, 600, 10)))
+    printed = told_after(*((second, text.format(n=second)) for second in range(0, 600, 10)))
 
-    assert told == []
+    assert printed == []
