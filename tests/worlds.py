@@ -73,12 +73,10 @@ class World:
         self.refs.append(ref)
         return ref
 
-    async def run(
-        self, manifest: Manifest, *, is_held: bool = False, until: Callable[[Observation], bool] | None = None
-    ) -> tuple[JobRef, list[Observation]]:
-        """Submit a job and return all observations until it ended; a held job is released once it runs."""
-        ref, until = await self.submit(manifest), until or has_ended
-        return ref, await self.observe(ref, self.releasing(until) if is_held else until)
+    async def run(self, manifest: Manifest) -> tuple[JobRef, list[Observation]]:
+        """Submit a job and return all observations until it ended."""
+        ref = await self.submit(manifest)
+        return ref, await self.observe(ref, has_ended)
 
     async def observe(self, ref: JobRef, until: Callable[[Observation], bool]) -> list[Observation]:
         """Return the observations up to the first one for which `until` is true."""
@@ -130,19 +128,6 @@ class World:
             await self.backend.delete(ref)
         for ref in self.refs:
             await self.gone(ref)
-
-    def releasing(
-        self, until: Callable[[Observation], bool], *, when: Callable[[Observation], bool] | None = None
-    ) -> Callable[[Observation], bool]:
-        """Return the same condition, which also releases the job when it is first observed to run, or by `when`."""
-        releases = iter([self.release])
-
-        def asked(observation: Observation) -> bool:
-            if (when or is_running)(observation) and (release := next(releases, None)):
-                release()
-            return until(observation)
-
-        return asked
 
     def job(
         self,

@@ -46,24 +46,6 @@ async def test_annotations_of_a_claim_are_reported(world: World) -> None:
         await until(states, {f"{NOTE}.2": "incoming/2b"})
 
 
-async def test_all_followers_of_a_claim_see_the_same(world: World) -> None:
-    """Two followers at once, and a third after both have left."""
-    await asyncio.to_thread(world.annotate, "data", {NOTE: "1"})
-
-    async def seen(notes: dict[str, str]) -> str:
-        async with aclosing(world.backend.watch_claim(world.namespace, "data")) as states:
-            found = await until(states, notes)
-        assert found is not None
-        return found.uid
-
-    async with asyncio.timeout(world.patience):
-        uids = await asyncio.gather(seen({NOTE: "1"}), seen({NOTE: "1"}))
-        await asyncio.to_thread(world.annotate, "data", {NOTE: "2"})
-        uids.append(await seen({NOTE: "2"}))
-
-    assert len(set(uids)) == 1
-
-
 async def test_a_claim_is_followed_apart_from_its_neighbour(world: World) -> None:
     await asyncio.to_thread(world.annotate, "data", {NOTE: "1"})
     await asyncio.to_thread(world.annotate, "other", {NOTE: "elsewhere"})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from worlds import ON_CLUSTER, STATE, condition, has_ended, held, is_running
+from worlds import STATE, condition, has_ended, held, is_running
 
 if TYPE_CHECKING:
     from worlds import World
@@ -41,37 +41,6 @@ async def test_the_world_counts_processes(world: World) -> None:
     master = await environment_of(world, ref, "nproc-master-0")
 
     assert (master["WORLD_SIZE"], master["PET_NPROC_PER_NODE"], master["PET_NNODES"]) == ("8", "4", "2")
-
-
-@ON_CLUSTER
-async def test_an_elastic_job_finds_its_rendezvous(world: World) -> None:
-    """Without a master there is no RANK and no MASTER_ADDR: torchrun finds the other replicas by itself."""
-    policy = {
-        "minReplicas": 1,
-        "maxReplicas": 2,
-        "maxRestarts": 3,
-        "rdzvId": "x",
-        "nProcPerNode": 2,
-        "standalone": True,
-    }
-    conf = [{"key": "timeout", "value": "9"}, {"key": "a", "value": "b"}]
-    manifest = world.job("rdzv", worker=PRINT, workers=2, spec={"elasticPolicy": {**policy, "rdzvConf": conf}})
-
-    ref, _ = await world.run(manifest)
-
-    found = await environment_of(world, ref, "rdzv-worker-0")
-    endpoint = found.pop("PET_RDZV_ENDPOINT")
-    assert endpoint.rpartition(":")[2].isdigit()
-    assert found == {
-        "PYTHONUNBUFFERED": "1",
-        "PET_RDZV_BACKEND": "c10d",
-        "PET_NNODES": "1:2",
-        "PET_MAX_RESTARTS": "3",
-        "PET_NPROC_PER_NODE": "2",
-        "PET_RDZV_ID": "x",
-        "PET_RDZV_CONF": "timeout=9,a=b",
-        "PET_STANDALONE": "",
-    }
 
 
 async def test_the_users_variables_are_expanded_and_the_operators_win(world: World) -> None:

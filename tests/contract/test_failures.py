@@ -5,10 +5,8 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING
 
-import pytest
-
 from ptjob_provider.core.local.backend import LocalBackend
-from worlds import ON_CLUSTER, STATE, condition, has_ended, held, terminations
+from worlds import STATE, condition, has_ended, held, terminations
 
 if TYPE_CHECKING:
     from ptjob_provider.core.backend import Observation
@@ -29,47 +27,6 @@ async def test_an_exit_code_and_the_end_of_the_log_are_seen(world: World) -> Non
     assert (
         condition(seen[-1].job, "Failed")["message"] == "PyTorchJob code is failed because 1 Master replica(s) failed."
     )
-
-
-@ON_CLUSTER
-async def test_a_worker_that_fails_fails_the_job_and_leaves_the_others(world: World) -> None:
-    """With cleanPodPolicy None, the CRD's default, the master continues to run after the job's end."""
-    ref, seen = await world.run(world.job("worker", SLEEP, "import sys; sys.exit(3)"))
-
-    assert condition(seen[-1].job, "Failed")["reason"] == "PyTorchJobFailed"
-    assert not await world.backend.pods_gone(ref)
-    assert {pod["metadata"]["name"]: pod["status"]["phase"] for pod in seen[-1].pods} == {
-        "worker-master-0": "Running",
-        "worker-worker-0": "Failed",
-    }
-
-
-@ON_CLUSTER
-async def test_pods_that_still_run_after_the_end_of_a_job_can_be_stopped(world: World) -> None:
-    """Changing cleanPodPolicy to Running at the end stops the others."""
-    ref, _ = await world.run(world.job("stopped", SLEEP, "import sys; sys.exit(3)"))
-
-    await world.backend.patch(ref, {"spec": {"runPolicy": {"cleanPodPolicy": "Running"}}})
-
-    await world.gone(ref)
-    assert condition(await world.backend.get("PyTorchJob", world.namespace, "stopped"), "Failed")
-
-
-@ON_CLUSTER
-@pytest.mark.parametrize(("policy", "left"), [("Running", {"clean-worker-0"}), ("All", set())])
-async def test_the_clean_pod_policy_is_kept_at_the_end(world: World, policy: str, left: set[str]) -> None:
-    """Running deletes running pods, All deletes every pod; terminations are observed before."""
-    manifest = world.job("clean", SLEEP, held("import sys; sys.exit(3)"), cleanPodPolicy=policy, **STATE)
-    ref = await world.submit(manifest)
-
-    def is_clean(one: Observation) -> bool:
-        return has_ended(one) and {p["metadata"]["name"] for p in one.pods} == left
-
-    seen = await world.observe(ref, world.releasing(is_clean))
-
-    assert terminations(seen, "clean-worker-0")[-1]["exitCode"] == 3
-    assert terminations(seen, "clean-master-0")
-    await world.gone(ref)
 
 
 async def test_a_death_by_signal_is_reported_as_one(world: World) -> None:
@@ -121,19 +78,6 @@ async def test_without_a_master_all_workers_have_to_succeed(world: World) -> Non
     )
 
 
-@ON_CLUSTER
-async def test_an_elastic_job_has_succeeded_with_its_first_worker(world: World) -> None:
-    """This is the operator's rule for a job with an elastic policy and no master."""
-    program = "import os, time; time.sleep(600 if os.environ['HOSTNAME'].endswith('1') else 0)"
-    manifest = world.job(
-        "elastic", worker=program, workers=2, spec={"elasticPolicy": {"minReplicas": 1, "maxReplicas": 2}}
-    )
-
-    _, seen = await world.run(manifest)
-
-    assert condition(seen[-1].job, "Succeeded")
-
-
 async def test_an_init_container_runs_first(world: World) -> None:
     """The others start once it has succeeded."""
     script = "until [ -e /state/go ]; do sleep 0.05; done; date +%s.%N > /shared/done"
@@ -147,7 +91,9 @@ async def test_an_init_container_runs_first(world: World) -> None:
     def phases(one: Observation) -> list[str]:
         return [pod["status"]["phase"] for pod in one.pods if "initContainerStatuses" in pod["status"]]
 
-    seen = await world.observe(ref, world.releasing(has_ended, when=lambda one: bool(phases(one))))
+    seen = await world.observe(ref, lambda one: bool(phases(one)))
+    world.release()
+    seen += await world.observe(ref, has_ended)
 
     assert (await world.text(ref, "init-master-0"))[-1] == "ready"
     assert condition(seen[-1].job, "Succeeded")

@@ -206,3 +206,15 @@ async def test_a_job_that_is_being_deleted_still_has_its_name(world: World) -> N
         with pytest.raises(JobAlreadyExists):
             await world.submit(world.job("slow", "pass"))
     world.release()
+
+
+async def test_a_job_is_gone_after_its_time_to_live(world: World) -> None:
+    """The time is counted from the job's end."""
+    ref, _ = await world.run(world.job("mayfly", "pass", ttlSecondsAfterFinished=5))
+    await world.backend.get("PyTorchJob", world.namespace, "mayfly")
+
+    seen = await world.observe(ref, lambda one: one.job is None)
+
+    assert seen[-1].job is None
+    with pytest.raises(JobNotFound):
+        await world.backend.get("PyTorchJob", world.namespace, "mayfly")

@@ -11,7 +11,6 @@ import pytest
 
 from cluster.fixtures import import_or_skip
 from cluster.images import INIT_IMAGE
-from cluster.layout import NODE
 from cluster.shell import until
 from cluster.tenants import until_counted
 from cluster_world import PATIENCE, config_of
@@ -170,22 +169,3 @@ def test_the_probe_goes_with_its_job(cluster: Cluster, namespace: str, digits_im
 
 def until_it_is_there(cluster: Cluster, finished: Manifest) -> None:
     until("the probe pod", lambda: probes(cluster, finished) or None, timeout=PATIENCE)
-
-
-def test_a_taint_that_the_job_tolerates_does_not_stop_the_probe(own_cluster: Cluster, own_namespace: str) -> None:
-    """The probe is scheduled and starts on the tainted node, also after rank 0's pod is gone, from the template.
-
-    This cluster has no image with Python: the error about the missing program shows that the pod was scheduled.
-    """
-    prepared_volume(own_cluster, own_namespace)
-    tolerations = [{"key": "training", "operator": "Exists"}]
-    own_cluster.kubectl("taint", "node", NODE, "training=only:NoSchedule")
-    try:
-        write = ("sh", "-c", "echo parameters > /data/model.pt")
-        finished = succeeded(own_cluster, job(own_namespace, INIT_IMAGE, *write, tolerations=tolerations))
-        for _ in ("with its pod", "without its pod"):
-            with pytest.raises(OutputsNotVerified, match="the image has no Python there"):
-                look(own_cluster, finished)
-            own_cluster.kubectl("delete", "pods", "--all", "--namespace", own_namespace)
-    finally:
-        own_cluster.kubectl("taint", "node", NODE, "training-")
