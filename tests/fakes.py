@@ -44,7 +44,7 @@ class ScriptedBackend:
         lines: Lines of rank 0; the log ends after them unless `log_hangs`.
         lines_of: Lines of other replicas; a replica that is not in it has the lines of rank 0.
         seconds_between_lines: Delay between lines.
-        told: Events that say why the job waits.
+        reason_events: Events that say why the job waits.
         uses: Measured peak usage of the replicas.
         report: Report on the declared outputs, or the error that the inspection raises.
         checkpoint: What is found below the folder of checkpoints.
@@ -73,7 +73,7 @@ class ScriptedBackend:
         self.checkpoint = Checkpoint()
         self.looks: list[tuple[Manifest, ResolvedOutput, datetime]] = []
         self.refusals: dict[str, list[Exception]] = {}
-        self.told: list[Manifest] = []
+        self.reason_events: list[Manifest] = []
         self.asked_why = 0
         self.uses: dict[str, PeakUsage] = {}
         self.patch_error: ClusterError | None = None
@@ -180,7 +180,7 @@ class ScriptedBackend:
         """Return the script's events, and count the calls."""
         self._refuse("reasons")
         self.asked_why += 1
-        return self.told
+        return self.reason_events
 
     async def logs(
         self, ref: JobRef, replica: str, *, since: LogCursor | None = None, follow: bool = True

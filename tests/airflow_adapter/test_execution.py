@@ -458,6 +458,7 @@ def test_a_job_that_is_gone_by_airflows_alarm_does_not_end_its_attempt(comms: Fa
         (ClusterUnavailable("no answer"), 0, True),
         (PermissionDenied("cannot watch pods"), 3, True),
         (InvalidSpec("the triggerer has another [ptjob] backend"), 3, True),
+        (ReservationLost("given to run second: a restored ledger proves nothing about the training"), 3, True),
         (RuntimeError("a mistake of ours"), 3, False),
         (RuntimeError("a mistake of ours"), 0, True),
     ],
@@ -514,18 +515,6 @@ def test_a_job_that_was_never_submitted_is_not_said_to_run(comms: FakeComms) -> 
         trying.submit()
 
     assert "may still run" not in f"{raised.value}{trying.log.text}"
-
-
-def test_a_try_that_has_lost_its_batches_leaves_its_job_running_and_says_so(comms: FakeComms) -> None:
-    """A ledger that was restored, or is shared with another Airflow, proves nothing about the training."""
-    trying = Try(StandInTaskInstance(max_tries=3))
-    trying.submit()
-
-    with pytest.raises(ReservationLost, match="was left running"), trying.execution.deciding_on_error():
-        raise ReservationLost("given to run second")
-
-    assert trying.backend.jobs
-    assert trying.marks
 
 
 def test_a_job_that_may_not_be_read_before_the_deferral_is_deferred(comms: FakeComms) -> None:
@@ -589,10 +578,6 @@ def test_errors_are_retried_only_where_that_can_help(error: PTJobError, *, retri
     assert isinstance(raised.value, AirflowFailException) is not retried
 
 
-def test_waiting_returns_what_the_coroutine_returns() -> None:
-    assert StoppableLoop().run(asyncio.sleep(0, "done")) == "done"
-
-
 def test_a_signal_handler_can_end_the_wait() -> None:
     """Airflow calls `on_kill` in a signal handler, on top of any code."""
     waiting = StoppableLoop()
@@ -622,15 +607,6 @@ def test_a_coroutine_that_does_not_end_within_the_grace_is_cancelled() -> None:
         waiting.run(stubborn(), grace=lambda: 0.1)
 
     assert seen == ["ended"]
-
-
-def test_an_error_of_the_coroutine_is_raised_as_it_is() -> None:
-
-    async def fails() -> None:
-        raise ClusterUnavailable("no answer")
-
-    with pytest.raises(ClusterUnavailable):
-        StoppableLoop().run(fails())
 
 
 def test_airflows_alarm_is_put_off_once() -> None:

@@ -52,22 +52,6 @@ def train(try_number: int, *, max_tries: int = 2, retries: int = 2, waits: bool 
 
 
 @pytest.mark.usefixtures("comms")
-def test_a_retry_adopts_the_job_that_still_runs(backend: ScriptedBackend) -> None:
-    train(1)
-
-    assert train(2)["attempt"] == 1
-    assert (backend.created, backend.deleted) == (1, [])
-
-
-@pytest.mark.usefixtures("comms")
-def test_a_retry_after_a_failed_job_is_the_next_attempt(backend: ScriptedBackend) -> None:
-    train(1)
-    end_job(backend, "Failed")
-
-    assert train(2)["attempt"] == 2
-
-
-@pytest.mark.usefixtures("comms")
 def test_a_retry_hands_on_the_success_that_airflow_has_not_heard_of(backend: ScriptedBackend) -> None:
     train(1)
     end_job(backend, "Succeeded")

@@ -282,10 +282,10 @@ def test_the_author_has_the_last_word_on_a_retry(
     why = Diagnosis.of(cause, "it ended", exception="ConnectionError" if cause is Cause.PYTHON_EXCEPTION else "")
     event = event_of(submitted(backend, given), outcome, diagnosis=why)
 
-    with pytest.raises(raised) as told:
+    with pytest.raises(raised) as caught:
         operator(**arguments).execute_complete(given, event)
 
-    assert type(told.value) is raised
+    assert type(caught.value) is raised
 
 
 @pytest.mark.parametrize("retryable", [True, False])
@@ -306,10 +306,17 @@ def test_a_trigger_that_failed_leaves_the_job_running(
 
 @pytest.mark.parametrize("event", [None, {"status": "success"}, {"conclusion": None}])
 def test_the_resumed_task_never_takes_a_foreign_event_for_a_success(
-    backend: ScriptedBackend, event: dict[str, Any] | None
+    backend: ScriptedBackend, comms: FakeComms, event: dict[str, Any] | None
 ) -> None:
+    """After the last try the job is marked as unfollowed, although the event does not name it."""
+    given = context(StandInTaskInstance(max_tries=0))
+    submitted(backend, given)
+
     with pytest.raises(AirflowFailException, match="ptjob list"):
-        operator().execute_complete(context(), event)
+        operator().execute_complete(given, event)
+
+    assert backend.jobs
+    assert UNFOLLOWED_ANNOTATION in str(backend.patches)
 
 
 @pytest.mark.parametrize(

@@ -92,10 +92,10 @@ def test_a_task_whose_job_failed_while_it_waited_tells_why_for_programs(backend:
     with pytest.raises(AirflowException):
         operator(workers=2).execute(given)
 
-    told = given["ti"].pushed["diagnosis"]
-    assert told == TOLD | {"replica": name, "message": told["message"]}
-    assert told["message"].startswith(f"{name} (rank 1) ran out of memory (OOMKilled")
-    assert json.loads(json.dumps(told)) == told
+    diagnosis = given["ti"].pushed["diagnosis"]
+    assert diagnosis == TOLD | {"replica": name, "message": diagnosis["message"]}
+    assert diagnosis["message"].startswith(f"{name} (rank 1) ran out of memory (OOMKilled")
+    assert json.loads(json.dumps(diagnosis)) == diagnosis
     assert (given["ti"].pushed["usage"]["run_seconds"], given["ti"].pushed["usage"]["replicas"]) == (240.0, {})
 
 
@@ -134,9 +134,9 @@ def test_a_task_that_is_resumed_without_a_verdict_tells_why_for_programs(
     with pytest.raises(AirflowException):
         operator().execute_complete(given, event)
 
-    told = given["ti"].pushed["diagnosis"]
-    assert (told["cause"], told["attempt"], told["replica"]) == (cause, 1 if event else None, "")
-    assert message in told["message"]
+    diagnosis = given["ti"].pushed["diagnosis"]
+    assert (diagnosis["cause"], diagnosis["attempt"], diagnosis["replica"]) == (cause, 1 if event else None, "")
+    assert message in diagnosis["message"]
     assert "usage" not in given["ti"].pushed
 
 
@@ -159,8 +159,8 @@ def test_a_task_that_submits_no_job_tells_why_for_programs(
     with pytest.raises(AirflowException):
         operator(**arguments).execute(context(ti))
 
-    told = ti.pushed["diagnosis"]
-    assert (told["cause"], told["retryable"], told["attempt"]) == (cause, retryable, None)
+    diagnosis = ti.pushed["diagnosis"]
+    assert (diagnosis["cause"], diagnosis["retryable"], diagnosis["attempt"]) == (cause, retryable, None)
 
 
 def test_a_task_that_is_stopped_says_so_for_programs(backend: ScriptedBackend, comms: FakeComms) -> None:
@@ -192,18 +192,6 @@ def test_after_a_trigger_that_airflow_could_not_run_the_job_runs_on(
     assert (UNFOLLOWED_ANNOTATION in str(backend.patches)) is is_marked
 
 
-def test_after_an_event_that_is_not_ours_the_job_runs_on(backend: ScriptedBackend, comms: FakeComms) -> None:
-    """After the last try the job is marked, although the event does not name it."""
-    given = context(StandInTaskInstance(max_tries=0))
-    submitted(backend, given)
-
-    with pytest.raises(AirflowException):
-        operator().execute_complete(given, {"event": "of another provider"})
-
-    assert backend.jobs
-    assert UNFOLLOWED_ANNOTATION in str(backend.patches)
-
-
 @pytest.mark.parametrize(
     ("error", "cause", "retryable", "message"),
     [
@@ -223,8 +211,8 @@ def test_every_error_has_a_cause_for_programs(
     with pytest.raises(type(error)), failure_reported(context(ti), ListLogger()):
         raise error
 
-    told = ti.pushed["diagnosis"]
-    assert (told["cause"], told["retryable"], told["message"]) == (cause, retryable, message)
+    diagnosis = ti.pushed["diagnosis"]
+    assert (diagnosis["cause"], diagnosis["retryable"], diagnosis["message"]) == (cause, retryable, message)
 
 
 def test_a_deferral_is_no_failure(backend: ScriptedBackend, comms: FakeComms) -> None:
@@ -346,8 +334,8 @@ def test_a_sensor_whose_job_was_deleted_says_so_for_programs(backend: ScriptedBa
     with pytest.raises(AirflowException):
         SENSOR.poke(given)
 
-    told = given["ti"].pushed["diagnosis"]
-    assert (told["cause"], told["retryable"]) == ("deleted", False)
+    diagnosis = given["ti"].pushed["diagnosis"]
+    assert (diagnosis["cause"], diagnosis["retryable"]) == ("deleted", False)
 
 
 # --- documentation

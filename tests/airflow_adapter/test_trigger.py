@@ -132,9 +132,9 @@ async def test_a_triggers_row_of_another_version_is_followed(
     """If a trigger cannot be built from its row, Airflow fails the task, and the job is left without a decision."""
     show(backend, "Succeeded")
 
-    told = JobEvent.from_dict(await fired(trigger(**row)))
+    received = JobEvent.from_dict(await fired(trigger(**row)))
 
-    assert (told.required_outcome().outcome, told.submission.ref.uid) == (Outcome.SUCCEEDED, "u-1")
+    assert (received.required_outcome().outcome, received.submission.ref.uid) == (Outcome.SUCCEEDED, "u-1")
 
 
 def test_an_event_of_another_version_tells_how_the_job_ended() -> None:
@@ -148,9 +148,9 @@ def test_an_event_of_another_version_tells_how_the_job_ended() -> None:
     event = {"submission": SUBMITTED, "error": "", "retryable": True, "cursor": None, "knows_place": False}
 
     for more in ({}, MORE):
-        told = JobEvent.from_dict({**event, "conclusion": {**conclusion, **rest, **more}, **more})
+        received = JobEvent.from_dict({**event, "conclusion": {**conclusion, **rest, **more}, **more})
 
-        assert told.required_outcome().result == {"phase": "Succeeded"}
+        assert received.required_outcome().result == {"phase": "Succeeded"}
 
 
 def test_no_value_of_the_environment_is_in_a_triggers_row(backend: ScriptedBackend) -> None:
@@ -171,10 +171,10 @@ async def test_the_event_tells_how_the_job_ended(
     show(backend, condition, lines=2)
     made = trigger()
 
-    told = JobEvent.from_dict(await fired(made))
+    received = JobEvent.from_dict(await fired(made))
 
-    assert told.required_outcome().outcome is outcome
-    assert (told.submission.ref.uid, told.cursor) == ("u-1", line(2).cursor)
+    assert received.required_outcome().outcome is outcome
+    assert (received.submission.ref.uid, received.cursor) == ("u-1", line(2).cursor)
     assert log_of(made) == ["line 1", "line 2"]
 
 
@@ -183,9 +183,9 @@ async def test_a_deadline_deletes_the_job_before_the_event(backend: ScriptedBack
     show(backend)
     backend.log_hangs = False
 
-    told = JobEvent.from_dict(await fired(trigger(deadline="2026-11-20T10:00:00+00:00")))
+    received = JobEvent.from_dict(await fired(trigger(deadline="2026-11-20T10:00:00+00:00")))
 
-    assert told.required_outcome().outcome is Outcome.TIMED_OUT
+    assert received.required_outcome().outcome is Outcome.TIMED_OUT
     assert not backend.jobs
 
 
@@ -215,10 +215,10 @@ async def test_an_unexpected_error_is_an_event_that_can_be_retried(backend: Scri
     """The job is not changed, and the next try adopts it."""
     show(backend)
 
-    told = JobEvent.from_dict(await fired(trigger(deadline="soon")))
+    received = JobEvent.from_dict(await fired(trigger(deadline="soon")))
 
     with pytest.raises(TriggerFailed, match="the trigger failed: ValueError") as error:
-        told.required_outcome()
+        received.required_outcome()
     assert error.value.retryable
     assert backend.jobs
 
@@ -272,10 +272,10 @@ async def test_a_passing_refusal_is_waited_out_and_logged_in_the_task(
     backend.refusals["watch"] = [PermissionDenied("pods is forbidden (403)", code=403)] * 3
     made = trigger()
 
-    told = JobEvent.from_dict(await fired(made))
+    received = JobEvent.from_dict(await fired(made))
 
     logger: Any = made._log
-    assert told.required_outcome().outcome is Outcome.SUCCEEDED
+    assert received.required_outcome().outcome is Outcome.SUCCEEDED
     assert "pods is forbidden (403). The job is left as it is" in logger.text
     assert "the API server answers again" in logger.text
 
@@ -291,37 +291,17 @@ async def test_on_kill_after_the_event_does_nothing(backend: ScriptedBackend, co
     assert comms.questions == before
 
 
-async def test_on_kill_keeps_somebody_elses_job(backend: ScriptedBackend, comms: FakeComms) -> None:
-    """Marking a sensor as failed must not stop another user's training."""
-    show(backend)
-    comms.state = "failed"
-
-    await trigger(hands_off=True).on_kill()
-
-    assert backend.jobs
-
-
-async def test_on_kill_leaves_a_finished_job(backend: ScriptedBackend, comms: FakeComms) -> None:
-    show(backend, "Failed")
-    comms.state = "failed"
-
-    await trigger().on_kill()
-
-    assert backend.jobs
-
-
-async def test_a_triggerer_that_stops_leaves_the_job_and_keeps_the_cursor(
-    backend: ScriptedBackend, comms: FakeComms
+@pytest.mark.parametrize(("condition", "hands_off"), [(None, True), ("Failed", False)])
+async def test_on_kill_keeps_somebody_elses_job_and_a_finished_one(
+    backend: ScriptedBackend, comms: FakeComms, condition: str | None, *, hands_off: bool
 ) -> None:
-    """`cleanup` also runs on a restart."""
-    show(backend, lines=2)
-    made = trigger()
-    await follow(made, lines=2)
+    """Marking a sensor as failed must not stop another user's training."""
+    show(backend, condition)
+    comms.state = "failed"
 
-    await made.cleanup()
+    await trigger(hands_off=hands_off).on_kill()
 
     assert backend.jobs
-    assert comms.xcoms[PROGRESS].items() >= {"uid": "u-1", "cursor": line(2).cursor.to_dict()}.items()
 
 
 @pytest.mark.parametrize(
@@ -579,11 +559,11 @@ async def test_two_triggers_of_one_job_both_tell_its_end_and_harm_nothing(
     """Airflow sometimes runs a trigger in two triggerers (apache/airflow#37180)."""
     show(backend, lines=5)
     first, second = trigger(), trigger()
-    told = [asyncio.create_task(fired(each)) for each in (first, second)]
+    firing = [asyncio.create_task(fired(each)) for each in (first, second)]
     await until(lambda: len(log_of(first)) >= 5 and len(log_of(second)) >= 5, "five lines in both logs")
 
     backend.end(Observation(job=job_object("digits", "Succeeded")))
-    payloads = await asyncio.gather(*told)
+    payloads = await asyncio.gather(*firing)
     for each in (first, second):
         await each.cleanup()
 

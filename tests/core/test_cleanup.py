@@ -34,28 +34,19 @@ async def job_of(backend: ScriptedBackend, owner: Owner) -> JobRef:
     return submission.ref
 
 
-async def test_a_job_whose_create_was_under_way_is_known_by_its_owner() -> None:
-    """The stored attempt has a name and no uid yet."""
+@pytest.mark.parametrize(
+    ("owner", "uid", "is_known"),
+    [(OWNER, None, True), (STRANGER, None, False), (OWNER, "uid-9", False)],
+    ids=["its create was under way", "the name was taken", "it is gone, and another task waits for this one"],
+)
+async def test_the_recorded_job_is_known_by_its_owner_and_its_uid(
+    owner: Owner, uid: str | None, *, is_known: bool
+) -> None:
+    """A stored attempt has a name and, until its create has been answered, no uid."""
     backend = ScriptedBackend()
-    ref = await job_of(backend, OWNER)
+    ref = await job_of(backend, owner)
 
-    assert await known_job(backend, OWNER, MemoryStore(INTENT)) == ref
-
-
-async def test_a_strangers_job_under_the_recorded_name_is_not_ours_to_stop() -> None:
-    """If the name is taken, the refused create leaves a stored attempt with this name."""
-    backend = ScriptedBackend()
-    await job_of(backend, STRANGER)
-
-    assert await known_job(backend, OWNER, MemoryStore(INTENT)) is None
-
-
-async def test_another_job_of_the_same_owner_and_name_is_not_the_recorded_one() -> None:
-    """The uid decides: the stored job is gone, and another task waits for this one."""
-    backend = ScriptedBackend()
-    await job_of(backend, OWNER)
-
-    assert await known_job(backend, OWNER, MemoryStore(replace(INTENT, uid="uid-9"))) is None
+    assert await known_job(backend, OWNER, MemoryStore(replace(INTENT, uid=uid))) == (ref if is_known else None)
 
 
 @pytest.mark.parametrize("record", [None, replace(INTENT, ended=True)])

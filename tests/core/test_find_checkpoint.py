@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import ast
 import io
 import itertools
 import json
@@ -111,15 +110,6 @@ def why(top: Path, **asked: Any) -> str:
     assert report["path"] is None
     [[_, reason]] = report["skipped"]
     return str(reason)
-
-
-def test_the_file_runs_in_an_old_python() -> None:
-    """The job's image may have Python 3.6, and nothing of this package."""
-    tree = ast.parse(Path(find_checkpoint.__file__).read_text(), feature_version=(3, 6))
-    modules = [node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
-    modules += [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
-
-    assert {str(module).split(".")[0] for module in modules} <= sys.stdlib_module_names - {"__future__", "dataclasses"}
 
 
 def test_the_program_answers_a_request_with_a_report(tmp_path: Path) -> None:

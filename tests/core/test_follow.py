@@ -257,8 +257,8 @@ async def test_a_failed_replica_is_named_and_the_others_are_stopped() -> None:
 
     conclusion = await follow(backend, submission(), sink=sink)
 
-    told = r"^team/digits failed: .*worker-0 \(rank 1\).*NameError: name 'batch'"
-    with pytest.raises(JobFailed, match=told) as caught:
+    message = r"^team/digits failed: .*worker-0 \(rank 1\).*NameError: name 'batch'"
+    with pytest.raises(JobFailed, match=message) as caught:
         raise_for(REF, conclusion)
     assert not caught.value.retryable
     assert {"spec": {"runPolicy": {"cleanPodPolicy": "Running"}}} in backend.patches
@@ -297,9 +297,9 @@ async def test_a_replica_that_fails_as_rank_0_ends_is_reported_though_the_job_su
     conclusion = await follow(backend, submission(), sink=sink, hands_off=hands_off)
 
     assert conclusion.outcome is Outcome.SUCCEEDED
-    (told,) = result_of(conclusion)["failed_replicas"]
-    assert (told["replica"], told["rank"], told["exit_code"]) == (WORKER, 1, 1)
-    assert (told["cause"], told["message"]) == ("python_exception", "exited with code 1: ValueError: bad batch")
+    (named,) = result_of(conclusion)["failed_replicas"]
+    assert (named["replica"], named["rank"], named["exit_code"]) == (WORKER, 1, 1)
+    assert (named["cause"], named["message"]) == ("python_exception", "exited with code 1: ValueError: bad batch")
     assert sum(f"{WORKER} exited with code 1; its last lines:" in text for text in sink.notices) == 1
     assert any("bad batch" in str(change) for change in backend.patches) is not hands_off
 
@@ -436,7 +436,7 @@ async def test_the_pod_that_somebody_deleted_is_named_though_the_operator_tells_
     made = [{**about, "reason": "SuccessfulCreatePod", "message": f"Created pod: {name}"} for name in seen]
     run = Observation(job=job("Running"), pods=[pod(name, RUNS) for name in seen], events=made)
     backend.worlds = [run, Observation(job=job("Failed"), pods=ends, events=made)]
-    backend.told = [*made, {**about, "reason": "SuccessfulDeletePod", "message": f"Deleted pod: {MASTER}"}]
+    backend.reason_events = [*made, {**about, "reason": "SuccessfulDeletePod", "message": f"Deleted pod: {MASTER}"}]
 
     why = diagnosis_of(await follow(backend, submission(), sink=ListSink()))
 
@@ -876,8 +876,8 @@ async def test_outputs_that_nobody_could_look_at_are_another_error() -> None:
     conclusion = await follow(backend, submission(model=True), sink=ListSink())
 
     assert conclusion.outcome is Outcome.UNVERIFIED
-    told = r"could not be looked at: the node is gone.*not train again"
-    with pytest.raises(OutputsNotVerified, match=told) as caught:
+    message = r"could not be looked at: the node is gone.*not train again"
+    with pytest.raises(OutputsNotVerified, match=message) as caught:
         raise_for(submission(model=True).ref, conclusion)
     assert caught.value.retryable
 
@@ -971,15 +971,6 @@ async def test_cancelling_leaves_the_job_alone() -> None:
     with pytest.raises(asyncio.CancelledError):
         await following
     assert backend.deleted == []
-
-
-async def test_the_rest_of_a_log_is_caught_up_with() -> None:
-    backend, sink = ScriptedBackend(), ListSink()
-    backend.lines = written("one", "two")
-
-    await catch_up(backend, submission(), sink=sink, cursor=backend.lines[0].cursor)
-
-    assert sink.lines == ["two"]
 
 
 async def test_the_rest_of_a_log_is_read_as_long_as_it_comes() -> None:

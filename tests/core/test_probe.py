@@ -12,7 +12,7 @@ import struct
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
@@ -36,8 +36,11 @@ from event_files import (
     varint,
     write,
 )
-from ptjob_provider.core.in_pod import probe_outputs
+from ptjob_provider.core.in_pod import find_checkpoint, probe_outputs
 from ptjob_provider.core.outputs.contract import OutputFacts, OutputReport
+
+if TYPE_CHECKING:
+    from types import ModuleType
 
 
 def look_at_model(path: Path, root: Path, **asked: Any) -> OutputFacts:
@@ -56,9 +59,10 @@ def scalars_of(tmp_path: Path, *events: bytes) -> dict[str, Any]:
     return dict(look_at_events(tmp_path / "tb", tmp_path).scalars)
 
 
-def test_the_file_runs_in_an_old_python() -> None:
+@pytest.mark.parametrize("program", [probe_outputs, find_checkpoint])
+def test_the_file_runs_in_an_old_python(program: ModuleType) -> None:
     """The job's image may have Python 3.6, and nothing of this package."""
-    tree = ast.parse(Path(probe_outputs.__file__).read_text(), feature_version=(3, 6))
+    tree = ast.parse(Path(str(program.__file__)).read_text(), feature_version=(3, 6))
     modules = [node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
     modules += [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from ptjob_provider.core.run.submit import Submission
 
 if TYPE_CHECKING:
@@ -34,15 +36,9 @@ def test_a_job_that_is_scaled_has_other_replicas() -> None:
     assert (found.ref, found.rank0) == (submission.ref, submission.rank0)
 
 
-def test_a_job_that_has_its_size_keeps_its_submission() -> None:
+@pytest.mark.parametrize("size", [2, None], ids=["as before", "scaled to zero: its log is that of its first pod"])
+def test_a_job_of_the_same_or_an_unknown_size_keeps_its_submission(size: int | None) -> None:
     """The same object: ten thousand jobs wait, and each would have a second copy of its replicas."""
     submission = Submission.of(job(2))
 
-    assert submission.resized(job(2)) is submission
-
-
-def test_a_job_that_says_nothing_of_its_size_keeps_it() -> None:
-    """Such as one that was scaled to zero: its log is still that of its first pod."""
-    submission = Submission.of(job(2))
-
-    assert submission.resized(job(None)) is submission
+    assert submission.resized(job(size)) is submission

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fakes import ListSink, MemoryStore, ScriptedBackend, finished
-from ptjob_provider.core.errors import ClusterUnavailable, JobFailed, JobTimedOut, OutputsNotVerified
+from ptjob_provider.core.errors import ClusterUnavailable, JobFailed, JobTimedOut, OutputsNotVerified, PTJobError
 from ptjob_provider.core.identity import JobRef, Owner
 from ptjob_provider.core.run.follow import FollowOptions
 from ptjob_provider.core.run.outcome import JobOutcome, Outcome
@@ -110,29 +110,27 @@ def test_a_result_is_delivered_before_the_job_is_deleted() -> None:
     assert trying.said == [f"{trying.ref} succeeded", f"{trying.ref} was deleted: on_finish_action=delete_job"]
 
 
-def test_a_failed_attempt_is_ended_and_its_job_deleted() -> None:
+@pytest.mark.parametrize(
+    ("outcome", "is_open", "error"),
+    [
+        (Outcome.FAILED, False, JobFailed),
+        (Outcome.UNVERIFIED, False, OutputsNotVerified),
+        (Outcome.TIMED_OUT, True, JobTimedOut),
+    ],
+)
+def test_an_attempt_that_failed_is_ended_and_one_that_the_next_try_goes_on_with_is_kept(
+    outcome: Outcome, error: type[PTJobError], *, is_open: bool
+) -> None:
+    """Outputs that could not be inspected are only verified then; a job that could not be stopped is found again."""
     trying = Try()
 
-    with pytest.raises(JobFailed):
-        trying.finish(Outcome.FAILED)
+    with pytest.raises(error):
+        trying.finish(outcome, is_open=is_open)
 
     record = trying.store.load()
     assert record is not None
-    assert record.ended
-    assert not trying.backend.jobs
-
-
-def test_a_job_whose_outputs_could_not_be_inspected_is_kept() -> None:
-    """The next try adopts it and only verifies."""
-    trying = Try()
-
-    with pytest.raises(OutputsNotVerified):
-        trying.finish(Outcome.UNVERIFIED)
-
-    record = trying.store.load()
-    assert record is not None
-    assert not record.ended
-    assert trying.backend.jobs
+    assert record.ended is (outcome is Outcome.FAILED)
+    assert bool(trying.backend.jobs) is not record.ended
 
 
 @pytest.mark.parametrize("between", ["unverified", "unverified again", "verified"])
@@ -158,19 +156,6 @@ def test_a_job_that_is_gone_before_its_outputs_were_verified_is_not_trained_agai
     assert (error.value.retryable, trying.backend.created) == (False, 1)
     cleared = replace(trying.session, how_to_submit=SubmitOptions(exact_name=True, clear_number=1))
     assert asyncio.run(cleared.submit(JOB)).attempt == 2
-
-
-def test_a_job_that_could_not_be_stopped_keeps_its_attempt_and_its_object() -> None:
-    """The next try finds it, whatever became of it."""
-    trying = Try()
-
-    with pytest.raises(JobTimedOut):
-        trying.finish(Outcome.TIMED_OUT, is_open=True)
-
-    record = trying.store.load()
-    assert record is not None
-    assert not record.ended
-    assert trying.backend.jobs
 
 
 def test_a_job_of_another_owner_is_left_as_it_is() -> None:

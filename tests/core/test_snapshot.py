@@ -207,7 +207,7 @@ UNTOLD = {"metadata": {}, "reason": "NotApplied", "message": "cannot read why it
 
 
 @pytest.mark.parametrize(
-    ("condition", "told", "said"),
+    ("condition", "event", "said"),
     [
         ("Suspended", QUEUED, "suspended by its queue: insufficient unused quota for cpu"),
         ("Created", NO_ROOM, "0 of 2 placed; not created: exceeded quota: compute"),
@@ -219,10 +219,10 @@ UNTOLD = {"metadata": {}, "reason": "NotApplied", "message": "cannot read why it
     ],
     ids=["queue", "quota", "forbidden"],
 )
-async def test_the_reason_of_a_waiting_job_is_in_its_first_snapshot(condition: str, told: Manifest, said: str) -> None:
+async def test_the_reason_of_a_waiting_job_is_in_its_first_snapshot(condition: str, event: Manifest, said: str) -> None:
     """The first snapshot of a watch does not have it; the watch reads it later."""
     backend = holding(job(condition))
-    backend.told = [told]
+    backend.reason_events = [event]
 
     snapshot = await look(backend, "team", "digits", now=NOW)
 
@@ -275,14 +275,14 @@ GAVE_UP = recorded("pod-init-gave-up")
 
 
 @pytest.mark.parametrize(
-    ("is_there", "told"),
+    ("is_there", "message"),
     [
         (True, "master-0 (rank 0) did not start, and worker-0 gave up waiting for it: ImagePullBackOff"),
         (False, "worker-0 gave up waiting for the master, and nothing tells any more why it did not start"),
     ],
 )
 async def test_the_failure_of_an_unfollowed_job_is_not_blamed_on_the_worker_that_waited(
-    *, is_there: bool, told: str
+    *, is_there: bool, message: str
 ) -> None:
     """The cause is what kept the master from starting, read from its pod while it exists."""
     meta, shown = GAVE_UP["job"]["metadata"], [each for look in GAVE_UP["seen"] for each in look["pods"]]
@@ -292,4 +292,4 @@ async def test_the_failure_of_an_unfollowed_job_is_not_blamed_on_the_worker_that
     snapshot = await look(backend, meta["namespace"], meta["name"], inspect=False, now=NOW)
 
     assert snapshot.diagnosis is not None
-    assert told in snapshot.diagnosis.report(snapshot.submission.ref).replace(" (rank 1)", "")
+    assert message in snapshot.diagnosis.report(snapshot.submission.ref).replace(" (rank 1)", "")
