@@ -63,13 +63,13 @@ def earlier(reserved: Reserved) -> list[str]:
 
 
 def test_a_run_claims_what_is_there_in_the_order_of_its_arrival(store: LedgerStore) -> None:
-    told = [batch("b2"), batch("b1"), Batch(id="b3@1", uri="pvc://data/b3", modified="2026-11-22T00:00:00Z")]
-    store.record(told[:2])
-    store.record(told[2:])
+    batches = [batch("b2"), batch("b1"), Batch(id="b3@1", uri="pvc://data/b3", modified="2026-11-22T00:00:00Z")]
+    store.record(batches[:2])
+    store.record(batches[2:])
 
     reserved = reserve(store, "first")
 
-    assert list(reserved.handover.new) == told
+    assert list(reserved.handover.new) == batches
     assert earlier(reserved) == []
 
 
@@ -338,15 +338,6 @@ def test_the_position_up_to_which_events_were_read_never_moves_back(store: Ledge
     assert store.read_until("other") == "2026-11-22T00"
 
 
-def test_a_ledger_is_as_durable_as_its_database(url: str, name: str) -> None:
-    with LedgerStore(url, name) as store:
-        store.record([batch("b1")])
-        reserve(store, "first")
-
-    with LedgerStore(url, name) as store:
-        assert [each.run for each in store.open_reservations()] == [run("first")]
-
-
 def test_a_change_that_fails_changes_nothing(store: LedgerStore) -> None:
     """The second row cannot be written, so neither the first row nor the read position is stored."""
     too_long = Batch(id="b2", uri="s3://in/b2", modified="m" * 50, bytes=2**80)
@@ -418,10 +409,10 @@ def test_an_address_needs_no_driver(database: str, name: str) -> None:
 
 def test_changes_of_a_ledger_follow_each_other(url: str, name: str) -> None:
     """A reservation waits for the current change, and then sees its result."""
-    told: list[Reserved] = []
+    reservations: list[Reserved] = []
     with LedgerStore(url, name) as store, LedgerStore(url, name) as other:
         store.record([batch("b1")])
-        waiting = threading.Thread(target=lambda: told.append(reserve(other, "second")))
+        waiting = threading.Thread(target=lambda: reservations.append(reserve(other, "second")))
         with store._change() as connection:
             waiting.start()
             waiting.join(1)
@@ -430,7 +421,7 @@ def test_changes_of_a_ledger_follow_each_other(url: str, name: str) -> None:
         waiting.join(60)
 
     assert was_waiting
-    assert [new(each) for each in told] == [[]]
+    assert [new(each) for each in reservations] == [[]]
 
 
 def test_a_claimant_that_stands_still_does_not_hold_the_others_up(database: str, name: str) -> None:
