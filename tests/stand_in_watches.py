@@ -135,8 +135,8 @@ class StandInCluster:
                 events.put_nowait(_event(kind, found))
 
     def _tell_since(self, version: int, plural: str, events: asyncio.Queue[bytes | None]) -> None:
-        for told, kind, found in self._history:
-            if told == plural and int(found["metadata"]["resourceVersion"]) > version:
+        for changed, kind, found in self._history:
+            if changed == plural and int(found["metadata"]["resourceVersion"]) > version:
                 events.put_nowait(_event(kind, found))
 
     async def until_opened(self, number: int) -> None:

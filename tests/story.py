@@ -78,12 +78,12 @@ def read(name: str, *, twice: bool = False, stored: bool = False) -> Story:
         twice: Observe everything twice.
         stored: Serialize and parse the history before each observation, and observe everything twice.
     """
-    told = recorded(name)
-    job, record = told["job"], history.PodHistory()
+    recording = recorded(name)
+    job, record = recording["job"], history.PodHistory()
     ranks = {replica.name: replica.rank for replica in kinds.replicas(job)}
-    limits = Limits(**told.get("limits", {}))
+    limits = Limits(**recording.get("limits", {}))
     waiting, waits = WaitingNotice(), []
-    for look in worlds(told):
+    for look in worlds(recording):
         if waiting.is_due(look.at):  # how long the previous reason lasted
             waits.append(waiting.report(outlook(record, limits=limits)))
         for _ in range(2 if twice or stored else 1):
@@ -105,17 +105,17 @@ def read(name: str, *, twice: bool = False, stored: bool = False) -> Story:
     )
 
 
-def worlds(told: Mapping[str, Any]) -> Iterator[Look]:
+def worlds(recording: Mapping[str, Any]) -> Iterator[Look]:
     """Yield the observations of a story; events accumulate, and the job's status stays until it changes."""
     events: dict[str, dict[str, Any]] = {}
-    status = told["job"].get("status", {})
-    for look in told["seen"]:
+    status = recording["job"].get("status", {})
+    for look in recording["seen"]:
         events |= {event["metadata"]["name"]: event for event in look.get("events", ())}
         status = look.get("status", status)
         yield Look(
             at=datetime.fromisoformat(look["at"]),
-            job={**told["job"], "status": status},
-            status=kinds.read_status({**told["job"], "status": status}),
+            job={**recording["job"], "status": status},
+            status=kinds.read_status({**recording["job"], "status": status}),
             pods=tuple(look.get("pods", ())),
             events=tuple(events.values()),
             is_deleted=look.get("deleted", False),

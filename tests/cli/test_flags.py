@@ -143,7 +143,7 @@ def test_a_flag_of_a_part_sets_the_field_of_the_part(flag: Flag) -> None:
     }
 
 
-def test_parts_and_whole_of_a_field_are_one() -> None:
+def test_a_part_of_a_field_wins_over_the_whole() -> None:
     """The part is more specific, so it wins."""
     given = {"worker": "{cpu: 1, memory: 2Gi}", "worker__cpu": "4"}
 
@@ -160,23 +160,23 @@ def test_help_is_short_and_a_longer_one_has_every_flag_with_its_words_and_defaul
     ]
     assert all(flag.names[-1] in long for flag in flags())
     assert set(COMMON) <= {path[0] for path in BY_PATH if len(path) == 1}
-    for told in (short, long):
-        assert "--restart-policy [Never|OnFailure|ExitCode|Always]" in told
-        assert "--on-finish-action [keep_job" in told
+    for help_text in (short, long):
+        assert "--restart-policy [Never|OnFailure|ExitCode|Always]" in help_text
+        assert "--on-finish-action [keep_job" in help_text
     assert "[default: 1, or as many as an elastic job can use]" in " ".join(long.split())
 
 
 def test_each_flag_says_what_it_does_in_one_sentence() -> None:
     """It is the first sentence of the field's documentation, so that it is written once."""
-    told = {flag.names[-1]: described(flag) for flag in flags()}
+    texts = {flag.names[-1]: described(flag) for flag in flags()}
 
-    assert all(told.values()) or {name for name, text in told.items() if not text} == set()
-    assert told["--worker-cpu"] == "Cores per pod (4, 0.5, 500m), as request and as limit."
-    assert told["--cpu"] == told["--worker-cpu"] + "  [default: the namespace's default, else unlimited]"
-    assert told["--name"] == "Name of the job, used unchanged.  [default: the manifest's]"
-    assert "a map" not in told["--tensorboard"]
+    assert all(texts.values()) or {name for name, text in texts.items() if not text} == set()
+    assert texts["--worker-cpu"] == "Cores per pod (4, 0.5, 500m), as request and as limit."
+    assert texts["--cpu"] == texts["--worker-cpu"] + "  [default: the namespace's default, else unlimited]"
+    assert texts["--name"] == "Name of the job, used unchanged.  [default: the manifest's]"
+    assert "a map" not in texts["--tensorboard"]
     assert {"--logdir", "--tensorboard-image", "--tensorboard-service-type"} <= set(
-        re.findall(r"--[-\w]+", told["--tensorboard"])
+        re.findall(r"--[-\w]+", texts["--tensorboard"])
     )
 
 
@@ -191,9 +191,9 @@ def test_a_file_of_fields_may_say_the_kind() -> None:
 
 def test_a_file_may_hold_fields_instead_of_a_manifest() -> None:
     """The operator's field names, as in `[ptjob] job_template`; flags override them."""
-    told = "name: digits\nimage: digits:1\nworkers: 2\nenv: {LR: 0.1}\n"
+    text = "name: digits\nimage: digits:1\nworkers: 2\nenv: {LR: 0.1}\n"
 
-    result = CliRunner().invoke(main, ["render", "-o", "json", "-f", "-", "--workers", "4"], input=told)
+    result = CliRunner().invoke(main, ["render", "-o", "json", "-f", "-", "--workers", "4"], input=text)
 
     roles = json.loads(result.output)["spec"]["pytorchReplicaSpecs"]
     assert roles["Worker"]["replicas"] == 3
@@ -201,23 +201,23 @@ def test_a_file_may_hold_fields_instead_of_a_manifest() -> None:
 
 
 @each_row(
-    ("told", "words"),
+    ("text", "words"),
     [
         (f"{FILE}args: [--at, 12:30]\n---\n", ()),
         (MANIFEST % "{name: pytorch, image: i, args: [--at, 12:30]}" + "---\n", ()),
         (FILE, ("--args", "[--at, 12:30]")),
     ],
 )
-def test_yaml_is_read_alike_wherever_it_stands(told: str, words: tuple[str, ...]) -> None:
+def test_yaml_is_read_alike_wherever_it_stands(text: str, words: tuple[str, ...]) -> None:
     """In a map of fields, in a manifest and in a flag, `12:30` is a text, and an empty document is skipped."""
-    result = CliRunner().invoke(main, ["render", "-o", "json", "-f", "-", *words], input=told)
+    result = CliRunner().invoke(main, ["render", "-o", "json", "-f", "-", *words], input=text)
 
     template = json.loads(result.output)["spec"]["pytorchReplicaSpecs"]["Master"]["template"]
     assert template["spec"]["containers"][0]["args"] == ["--at", "12:30"]
 
 
 @each_row(
-    ("template", "told"),
+    ("template", "message"),
     [
         ("labels: {at: 12:30}", "$PTJOB_JOB_TEMPLATE.labels.at: '12:30' is not allowed"),
         ("labels: {team: a}\nlabels: {team: b}", "$PTJOB_JOB_TEMPLATE: line 2: the key 'labels' is there twice"),
@@ -225,13 +225,13 @@ def test_yaml_is_read_alike_wherever_it_stands(told: str, words: tuple[str, ...]
         ("labels: [", "$PTJOB_JOB_TEMPLATE: not one sound YAML document; line 1"),
     ],
 )
-def test_a_job_template_is_read_as_a_manifest_is(template: str, told: str, tmp_path: Path) -> None:
+def test_a_job_template_is_read_as_a_manifest_is(template: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "template.yaml").write_text(template)
     environment = {"PTJOB_JOB_TEMPLATE": str(tmp_path / "template.yaml")}
 
     result = CliRunner(env=environment).invoke(main, ["--root", "/nowhere", "render", "--name", "x", "--image", "i"])
 
-    assert (result.exit_code, told in result.stderr) == (2, True), result.output
+    assert (result.exit_code, message in result.stderr) == (2, True), result.output
 
 
 @each_row(

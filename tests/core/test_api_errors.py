@@ -145,8 +145,8 @@ async def test_a_lasting_refusal_is_an_error_that_a_retry_may_mend(refusal: PTJo
 
 async def test_refusals_count_from_the_last_answer() -> None:
     """A stream that was open in between counts as an answer, even if it had no items."""
-    told: list[str] = []
-    errors = ApiErrors("team/digits", told.append, timeout=20.0)
+    messages: list[str] = []
+    errors = ApiErrors("team/digits", messages.append, timeout=20.0)
     opened = 0
 
     async def silent() -> AsyncGenerator[int, None]:
@@ -158,13 +158,13 @@ async def test_refusals_count_from_the_last_answer() -> None:
         yield opened
 
     assert [number async for number in errors.stream(silent)] == [11]
-    assert len([text for text in told if "answers again" in text]) == 10
+    assert len([text for text in messages if "answers again" in text]) == 10
 
 
 async def test_a_refusal_of_two_concurrent_requests_is_reported_once() -> None:
     """The recovery is reported when the last request succeeds."""
-    told: list[str] = []
-    errors = ApiErrors("team/digits", told.append, timeout=60)
+    messages: list[str] = []
+    errors = ApiErrors("team/digits", messages.append, timeout=60)
     refusals = {"one": 3, "two": 6}
 
     async def ask(who: str) -> str:
@@ -174,12 +174,12 @@ async def test_a_refusal_of_two_concurrent_requests_is_reported_once() -> None:
         return who
 
     assert await asyncio.gather(errors.answer(lambda: ask("one")), errors.answer(lambda: ask("two"))) == ["one", "two"]
-    assert len(told) == 2
+    assert len(messages) == 2
 
 
 async def test_a_job_that_is_gone_is_no_refusal() -> None:
-    told: list[str] = []
-    errors = ApiErrors("team/digits", told.append)
+    messages: list[str] = []
+    errors = ApiErrors("team/digits", messages.append)
 
     async def gone() -> None:
         raise JobNotFound("gone", code=404)
@@ -192,7 +192,7 @@ async def test_a_job_that_is_gone_is_no_refusal() -> None:
         await errors.answer(gone)
     with pytest.raises(JobNotFound):
         await anext(errors.stream(gone_stream))
-    assert told == []
+    assert messages == []
 
 
 async def test_an_item_of_a_stream_is_freed_while_the_next_one_is_waited_for() -> None:

@@ -45,8 +45,8 @@ def test_a_path_is_a_batch_however_it_is_written(value: Any) -> None:
 def test_the_note_of_a_batch_becomes_its_description() -> None:
     (batch,) = read(WHOLE)
 
-    told = batch.to_dict("pvc://digits")
-    assert told == {
+    described = batch.to_dict("pvc://digits")
+    assert described == {
         "id": batch.id, "uri": "pvc://digits/incoming/1", "files": 3, "bytes": 1234, "modified": WHOLE["modified"],
     }  # fmt: skip
 

@@ -93,11 +93,11 @@ async def test_a_pod_that_waits_long_reports_each_reason_once(monkeypatch: pytes
     failed, paused = (pod("Pending", waiting={"reason": reason, "message": "no such host"}) for reason in PULLS)
     creating = pod("Pending", waiting={"reason": "ContainerCreating"})
     script = [(200, {}), (200, {}), *((200, each) for each in (creating, failed, paused, failed, pod("Running")))]
-    told: list[str] = []
+    messages: list[str] = []
     async with stand_in_api_server(*script) as server:
-        await enter(server.config(), timeout=3600, tell=told.append)
+        await enter(server.config(), timeout=3600, tell=messages.append)
 
-    assert [text.partition(" does not run ")[2] for text in told] == [
+    assert [text.partition(" does not run ")[2] for text in messages] == [
         "(ContainerCreating)",
         "(ErrImagePull: no such host)",
     ]

@@ -26,7 +26,7 @@ def sync(manifest: dict[str, Any], role: str = "Master") -> dict[str, Any]:
     return found
 
 
-def told(manifest: dict[str, Any], role: str = "Master") -> dict[str, Any]:
+def sync_env(manifest: dict[str, Any], role: str = "Master") -> dict[str, Any]:
     """Return the environment of this container: values or Secret references."""
     return {
         each["name"]: each.get("value") or each["valueFrom"]["secretKeyRef"] for each in sync(manifest, role)["env"]
@@ -41,8 +41,8 @@ def test_the_code_is_beside_the_training_in_every_pod() -> None:
     for role in ("Master", "Worker"):
         assert container(manifest, role)["workingDir"] == ARENAS
         assert mounted(manifest, role)[f"{ARENAS}/code"] == {"name": "code-sync", "emptyDir": {}}
-        assert told(manifest, role)["GIT_SYNC_REPO"] == HTTPS
-        assert told(manifest, role)["GIT_SYNC_DEST"] == "mnist"
+        assert sync_env(manifest, role)["GIT_SYNC_REPO"] == HTTPS
+        assert sync_env(manifest, role)["GIT_SYNC_DEST"] == "mnist"
     assert (container(elsewhere)["workingDir"], "/training/code" in mounted(elsewhere)) == ("/training", True)
     assert "initContainers" not in pod(render(workers=2).manifest)
 
@@ -51,11 +51,11 @@ def test_fields_of_a_repository_become_variables_of_git_sync() -> None:
     """An image of git-sync can therefore fetch it; only fields that are set become variables."""
     parts = {"branch": "dev", "revision": "v1", "submodules": "off", "depth": 0}
 
-    found = told(render(code={"git": HTTPS, **parts}).manifest)
+    found = sync_env(render(code={"git": HTTPS, **parts}).manifest)
 
     wanted = {"GIT_SYNC_BRANCH": "dev", "GIT_SYNC_REV": "v1", "GIT_SYNC_SUBMODULES": "off", "GIT_SYNC_DEPTH": "0"}
     assert wanted.items() <= found.items()
-    assert not wanted.keys() & told(render(code=HTTPS).manifest).keys()
+    assert not wanted.keys() & sync_env(render(code=HTTPS).manifest).keys()
 
 
 def test_variables_for_the_sync_container_are_its_own() -> None:
@@ -66,10 +66,10 @@ def test_variables_for_the_sync_container_are_its_own() -> None:
     manifest = render(workers=2, code={"git": HTTPS, "branch": "new"}, env=env, worker=worker).manifest
 
     assert variables(manifest) == {"PTJOB_ATTEMPT": "1", "LR": "1"}
-    assert (told(manifest)["GIT_SYNC_BRANCH"], told(manifest)["GITSYNC_DEPTH"]) == ("new", "5")
-    assert (told(manifest)["GIT_SYNC_ROOT"], told(manifest)["GIT_SYNC_REPO"]) == ("/ptjob-code", HTTPS)
-    assert (told(manifest)["GIT_SYNC_DEST"], told(manifest, "Worker")["GIT_SYNC_DEST"]) == ("mnist", "other")
-    assert told(render(code=HTTPS, env={"GIT_SYNC_BRANCH": "old"}).manifest)["GIT_SYNC_BRANCH"] == "old"
+    assert (sync_env(manifest)["GIT_SYNC_BRANCH"], sync_env(manifest)["GITSYNC_DEPTH"]) == ("new", "5")
+    assert (sync_env(manifest)["GIT_SYNC_ROOT"], sync_env(manifest)["GIT_SYNC_REPO"]) == ("/ptjob-code", HTTPS)
+    assert (sync_env(manifest)["GIT_SYNC_DEST"], sync_env(manifest, "Worker")["GIT_SYNC_DEST"]) == ("mnist", "other")
+    assert sync_env(render(code=HTTPS, env={"GIT_SYNC_BRANCH": "old"}).manifest)["GIT_SYNC_BRANCH"] == "old"
 
 
 @each_row(
@@ -118,8 +118,8 @@ def test_credentials_are_moved_into_a_secret() -> None:
     assert variables_of(rendered.secret["stringData"]) == ["GIT_SYNC_PASSWORD", "GIT_SYNC_USERNAME"]
     assert "tops3cret" not in json.dumps(rendered.manifest)
     assert "tops3cret" not in repr(rendered)
-    assert told(rendered.manifest)["GIT_SYNC_PASSWORD"] == {"name": name, "key": "master.GIT_SYNC_PASSWORD"}
-    assert told(rendered.manifest, "Worker")["GIT_SYNC_PASSWORD"] == {"name": "hub", "key": "token"}
+    assert sync_env(rendered.manifest)["GIT_SYNC_PASSWORD"] == {"name": name, "key": "master.GIT_SYNC_PASSWORD"}
+    assert sync_env(rendered.manifest, "Worker")["GIT_SYNC_PASSWORD"] == {"name": "hub", "key": "token"}
 
 
 def test_credentials_do_not_change_what_was_asked_for() -> None:
@@ -133,11 +133,11 @@ def test_credentials_do_not_change_what_was_asked_for() -> None:
 
 def test_a_secret_has_a_password_for_an_address_of_http() -> None:
     """The user name is optional: with a token, most servers accept any name."""
-    found = told(render(code={"git": HTTPS, "secret": "hub"}).manifest)
+    found = sync_env(render(code={"git": HTTPS, "secret": "hub"}).manifest)
 
     assert found["GIT_SYNC_PASSWORD"] == {"name": "hub", "key": "password"}
     assert found["GIT_SYNC_USERNAME"] == {"name": "hub", "key": "username", "optional": True}
-    rsync = told(render(code={"rsync": "h::m/p", "secret": "hub"}).manifest)
+    rsync = sync_env(render(code={"rsync": "h::m/p", "secret": "hub"}).manifest)
     assert rsync["RSYNC_PASSWORD"] == {"name": "hub", "key": "password"}
     assert "GIT_SYNC_USERNAME" not in rsync
 
@@ -150,9 +150,9 @@ def test_a_secret_has_a_key_for_an_address_of_ssh() -> None:
     assert volume["secret"] == {"secretName": "deploy", "defaultMode": 0o444}
     assert {"name": "code-secret", "mountPath": "/etc/git-secret"} in sync(manifest)["volumeMounts"]
     assert "/etc/git-secret" not in mounted(manifest)
-    assert told(manifest)["GIT_SSH_KEY_FILE"] == "/etc/git-secret/ssh-privatekey"
-    assert told(manifest)["GIT_SSH_KNOWN_HOSTS_FILE"] == "/etc/git-secret/known_hosts"
-    assert told(render(code=SSH).manifest).keys() & {"GIT_SSH_KEY_FILE"} == set()
+    assert sync_env(manifest)["GIT_SSH_KEY_FILE"] == "/etc/git-secret/ssh-privatekey"
+    assert sync_env(manifest)["GIT_SSH_KNOWN_HOSTS_FILE"] == "/etc/git-secret/known_hosts"
+    assert sync_env(render(code=SSH).manifest).keys() & {"GIT_SSH_KEY_FILE"} == set()
 
 
 def test_the_image_is_the_jobs_the_installations_or_ours() -> None:
@@ -170,7 +170,7 @@ def test_a_folder_of_rsync_needs_no_program_of_ours() -> None:
     """With an image of the user, the container runs rsync itself, as in Arena."""
     ours, theirs = render(code="h::m/p").manifest, render(code={"rsync": "h::m/p", "image": "rsync:3"}).manifest
 
-    assert told(ours)["PTJOB_RSYNC_SOURCE"] == "h::m/p"
+    assert sync_env(ours)["PTJOB_RSYNC_SOURCE"] == "h::m/p"
     assert "command" not in sync(ours)
     assert sync(theirs)["command"] == ["rsync", "-rlpt", "--", "h::m/p", "/ptjob-code/"]
 

@@ -80,9 +80,9 @@ def sync(folder: Path, **environ: str) -> Synced:
     """Run the program as an isolated process."""
     root, report = folder / "code", folder / "report"
     command = [sys.executable, "-I", sync_code.__file__]
-    told = {"GIT_SYNC_ROOT": str(root), "PTJOB_SYNC_REPORT": str(report), "PATH": os.environ["PATH"], **HOSTILE}
+    environment = {"GIT_SYNC_ROOT": str(root), "PTJOB_SYNC_REPORT": str(report), "PATH": os.environ["PATH"], **HOSTILE}
     measured = {name: value for name, value in os.environ.items() if name.startswith("COVERAGE_")}
-    done = subprocess.run(command, env={**told, **measured, **environ}, capture_output=True, check=False)
+    done = subprocess.run(command, env={**environment, **measured, **environ}, capture_output=True, check=False)
     said = (done.stdout + done.stderr).decode()
     return Synced(done.returncode, said, root, json.loads(report.read_text()) if report.is_file() else {})
 
@@ -180,9 +180,9 @@ def test_a_server_that_refuses_a_part_of_the_history_gives_all_of_it(
     settings: dict[str, str], revision: str, dumb_url: str, repository: Repository, tmp_path: Path
 ) -> None:
     """Dumb HTTP serves plain files; the log says that the whole history is fetched."""
-    told = {name: repository.revisions.get(text, text) for name, text in settings.items()}
+    variables = {name: repository.revisions.get(text, text) for name, text in settings.items()}
 
-    found = sync(tmp_path, GIT_SYNC_REPO=dumb_url, **told)
+    found = sync(tmp_path, GIT_SYNC_REPO=dumb_url, **variables)
 
     assert (found.code, found.part) == (0, True), found.said
     assert found.report == {"git_revision": repository.revisions[revision]}
@@ -248,9 +248,9 @@ def test_a_missing_branch_revision_or_repository_is_named(
     settings: dict[str, str], words: str, url: str, tmp_path: Path
 ) -> None:
     """The last line becomes the diagnosis of the job."""
-    told = {name: text.replace("URL", url.rpartition("/")[0]) for name, text in settings.items()}
+    variables = {name: text.replace("URL", url.rpartition("/")[0]) for name, text in settings.items()}
 
-    found = sync(tmp_path, **{"GIT_SYNC_REPO": url, **told})
+    found = sync(tmp_path, **{"GIT_SYNC_REPO": url, **variables})
 
     assert found.code == 1, found.said
     assert words in found.said.splitlines()[-1]

@@ -34,7 +34,7 @@ class TestRoot:
 
         assert (found.replica, found.cause, found.collateral) == (WORKER, Cause.PYTHON_EXCEPTION, (MASTER,))
 
-    def test_a_reason_that_comes_much_later_is_another_story(self) -> None:
+    def test_a_reason_that_comes_much_later_is_not_the_cause(self) -> None:
         """An exception an hour later did not break the connection."""
         found = judged(end(MASTER, at=60, message=LOST), end(at=3660, message=VALUE_ERROR))
 
@@ -124,7 +124,7 @@ class TestRoot:
         assert (found.cause, found.retryable) == (Cause.BACKOFF_LIMIT, True)
         assert found.summary.startswith("its replicas failed up to the backoff limit; the job says: Job x has failed")
 
-    def test_a_job_that_says_nothing_is_said_to_say_nothing(self) -> None:
+    def test_the_summary_of_a_job_that_says_nothing_says_so(self) -> None:
         assert "does not say why" in judged().summary
         assert Diagnosis.unknown().retryable
 
@@ -317,7 +317,7 @@ class TestReport:
             f"  {said}",
         ]
 
-    def test_another_replicas_lines_are_called_so(self) -> None:
+    def test_lines_of_another_replica_have_its_name(self) -> None:
         """The log of rank 0 must not look like the log of the failed rank 1."""
         found = Diagnosis.of(Cause.KILLED, "x", replica=WORKER, log_tail=("epoch 1",), tail_of=MASTER)
 
@@ -359,9 +359,9 @@ class TestReport:
         gone = deleted(record, ranks=RANKS)
         late = timed_out(record, ranks=RANKS, waiting="1 of 2 running")
 
-        told = f"before that {WORKER} (rank 1) exited with code 1: ValueError: bad batch"
-        assert gone.summary == f"somebody deleted it before it had ended; {told}"
-        assert late.summary == f"it was still waiting at the deadline (1 of 2 running); {told}"
+        earlier = f"before that {WORKER} (rank 1) exited with code 1: ValueError: bad batch"
+        assert gone.summary == f"somebody deleted it before it had ended; {earlier}"
+        assert late.summary == f"it was still waiting at the deadline (1 of 2 running); {earlier}"
         assert late.log_tail[-1] == "ValueError: bad batch"
 
     def test_a_deadline_without_running_replicas_names_no_replica(self) -> None:
@@ -380,7 +380,7 @@ class TestReport:
 
         assert found.summary.endswith("until then w0 (rank 0), w1 (rank 1), w2 (rank 2), 2 more ran")
 
-    def test_a_lost_supervisor_without_words_has_some(self) -> None:
+    def test_a_lost_supervisor_without_a_message_gets_one(self) -> None:
         """The summary does not depend on the message of the back-end."""
         found = judged(status=replace(FAILED, reason="SupervisorLost"))
 

@@ -97,9 +97,9 @@ class TestEnding:
         """Istio injects its proxy: nobody wrote it into the job, and the annotation of a job itself has no effect."""
         proxy, other = (replace(wait(WaitKind.SIDECAR), container=name) for name in ("istio-proxy", "logs"))
 
-        told = [ended(300, each).resolution for each in (proxy, other)]
+        advice = [ended(300, each).resolution for each in (proxy, other)]
 
-        assert ["sidecar.istio.io/inject" in text for text in told] == [True, False]
+        assert ["sidecar.istio.io/inject" in text for text in advice] == [True, False]
 
     @each_row(
         ("waits", "phase", "cause", "text"),

@@ -110,7 +110,7 @@ OWN: Mapping[str, Manifest] = {
 }
 
 
-def told(kind: str, arguments: Mapping[str, Any]) -> Manifest:
+def submitted(kind: str, arguments: Mapping[str, Any]) -> Manifest:
     """Return the submitted object without its hash."""
     found = copy.deepcopy(rendered(TrainingJob.parse(kind="PyTorchJob" if kind == OLD else kind, **arguments)))
     del found["metadata"]["annotations"][SPEC_HASH_ANNOTATION]
@@ -120,7 +120,7 @@ def told(kind: str, arguments: Mapping[str, Any]) -> Manifest:
 def refused(kind: str, arguments: Mapping[str, Any]) -> str:
     """Return the name of the field that the kind does not support, or "" if it supports all."""
     try:
-        told(kind, arguments)
+        submitted(kind, arguments)
     except InvalidSpec as error:
         return re.split(r"[.:\[]", str(error))[0]
     return ""
@@ -129,7 +129,7 @@ def refused(kind: str, arguments: Mapping[str, Any]) -> str:
 def check(kind: str, field: str, lacks: dict[str, Any], has: dict[str, Any]) -> None:
     name = refused(kind, has)
     assert name in {"", field.partition(".")[0]}
-    assert name or json.dumps(told(kind, has)) != json.dumps(told(kind, lacks)), f"{field} changes nothing"
+    assert name or json.dumps(submitted(kind, has)) != json.dumps(submitted(kind, lacks)), f"{field} changes nothing"
 
 
 @each_row(("field", "lacks", "has"), every())
@@ -144,7 +144,9 @@ def test_a_field_changes_the_object_or_is_refused_by_its_name(
 
 @each_row(("field", "lacks", "has"), every())
 @each_row("kind", KINDS)
-def test_the_same_holds_over_a_manifest(kind: str, field: str, lacks: dict[str, Any], has: dict[str, Any]) -> None:
+def test_a_field_over_a_manifest_changes_the_object_or_is_refused_by_its_name(
+    kind: str, field: str, lacks: dict[str, Any], has: dict[str, Any]
+) -> None:
     usual = {"manifest": OWN[kind]}
 
     check(kind, field, {**usual, **lacks}, {**usual, **has})
@@ -177,7 +179,7 @@ def test_a_field_stands_where_its_declaration_says(
     if refused(kind, {**usual, **has}):
         return
 
-    without, made = (parts_of(kind, told(kind, {**usual, **each})) for each in (lacks, has))
+    without, made = (parts_of(kind, submitted(kind, {**usual, **each})) for each in (lacks, has))
 
     for owner in made:
         place = places(cls, owner).get(name)
@@ -194,8 +196,8 @@ def test_every_kind_has_shared_memory_unless_it_is_not_wanted(kind: str, process
     if kind == OLD:
         usual.pop("nproc_per_node", None)  # it has no such field
 
-    assert SHARED_MEMORY_PATH in json.dumps(told(kind, usual))
-    assert SHARED_MEMORY_PATH not in json.dumps(told(kind, {**usual, "shared_memory": False}))
+    assert SHARED_MEMORY_PATH in json.dumps(submitted(kind, usual))
+    assert SHARED_MEMORY_PATH not in json.dumps(submitted(kind, {**usual, "shared_memory": False}))
 
 
 @each_row("kind", KINDS)

@@ -60,7 +60,7 @@ def test_files_arrive_at_their_places(folder: Path, tmp_path: Path) -> None:
     (folder / "net" / "link.py").symlink_to("../train.py")
     (folder / "absolute.py").symlink_to(folder / "net" / "größe.py")
 
-    told, archive = packed(folder)
+    packed_folder, archive = packed(folder)
 
     target = tmp_path / "pod"
     with tarfile.open(fileobj=io.BytesIO(archive)) as found:
@@ -70,8 +70,8 @@ def test_files_arrive_at_their_places(folder: Path, tmp_path: Path) -> None:
         assert (target / path).read_bytes() == (folder / path).read_bytes()
     assert [(target / name).stat().st_mode & 0o777 for name in ("run.sh", "train.py")] == [0o755, 0o644]
     assert os.readlink(target / "absolute.py") == "net/größe.py"  # noqa: PTH115 - the text itself
-    assert told.left_out == ()
-    assert told.digest == hashlib.sha256(archive).hexdigest()
+    assert packed_folder.left_out == ()
+    assert packed_folder.digest == hashlib.sha256(archive).hexdigest()
 
 
 def test_the_same_files_make_the_same_archive(folder: Path, tmp_path: Path) -> None:
@@ -181,10 +181,12 @@ def test_credentials_stay_behind_and_are_named(tmp_path: Path, path: str, text: 
     """They are found by name or by the header of a private key, even if they are ignored."""
     made = write(tmp_path / path.replace("/", "-"), {path: text, "train.py": "", ".gitignore": ".env\n"})
 
-    told, archive = packed(made)
+    packed_folder, archive = packed(made)
 
-    assert [each for each in told.left_out if "credentials: give them by `env`" in each or "a private key" in each]
-    assert told.left_out[0].partition(":")[0] in {path, path.rpartition("/")[0]}
+    assert [
+        each for each in packed_folder.left_out if "credentials: give them by `env`" in each or "a private key" in each
+    ]
+    assert packed_folder.left_out[0].partition(":")[0] in {path, path.rpartition("/")[0]}
     assert names(made) == [".gitignore", "train.py"]
     assert text.encode() not in archive or not text
 
@@ -205,12 +207,12 @@ def test_links_that_lead_out_stay_behind_and_are_named(folder: Path) -> None:
     (folder / "data").symlink_to("/data")
     (folder / "net" / "out").symlink_to("../../other")
 
-    told, archive = packed(folder)
+    packed_folder, archive = packed(folder)
 
     with tarfile.open(fileobj=io.BytesIO(archive)) as found:
         links = {each.name: each.linkname for each in found if each.issym()}
     assert links == {"circle": ".", "net/up": ".", "itself": "itself"}
-    assert told.left_out == (
+    assert packed_folder.left_out == (
         "data: a link that leads out of the folder, to /data",
         f"net/out: a link that leads out of the folder, to {folder.parent / 'other'}",
     )
@@ -223,9 +225,9 @@ def test_sockets_and_pipes_stay_behind_and_are_named(folder: Path, monkeypatch: 
     with socket.socket(socket.AF_UNIX) as server:
         server.bind("socket")
 
-        told, _ = packed(folder)
+        packed_folder, _ = packed(folder)
 
-    assert told.left_out == ("pipe: neither a file nor a folder", "socket: neither a file nor a folder")
+    assert packed_folder.left_out == ("pipe: neither a file nor a folder", "socket: neither a file nor a folder")
     assert len(names(folder)) == 4
 
 

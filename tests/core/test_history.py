@@ -322,7 +322,7 @@ class TestRemovals:
         assert record.terminations[0].stopped
 
 
-class TestToldEnds:
+class TestEndsOfEvents:
     TOLD = event(
         "Error",
         f"Error pod {POD} container pytorch exitCode: 3 terminated message: epoch 1\nno data left\n",
@@ -330,7 +330,7 @@ class TestToldEnds:
         name="digits",
     )
 
-    def test_the_operator_tells_of_an_end_that_nobody_saw(self) -> None:
+    def test_an_end_that_nobody_saw_is_read_from_the_operators_event(self) -> None:
         """The pods may be gone already; the operator's events stay for an hour."""
         record = look(PodHistory(), events=[self.TOLD], at=60)
 
@@ -340,7 +340,7 @@ class TestToldEnds:
             after(10),
         )
 
-    def test_an_end_that_was_seen_needs_no_telling(self) -> None:
+    def test_an_end_that_was_seen_is_not_added_by_its_event(self) -> None:
         """The kubelet's status also has signal, reason and start, whichever arrives first."""
         seen_first = look(look(PodHistory(), pod(container(ended(3)))), events=[self.TOLD])
         told_first = look(look(PodHistory(), events=[self.TOLD]), pod(container(ended(3))))
@@ -366,15 +366,15 @@ class TestToldEnds:
 class TestRevisions:
     @staticmethod
     def fetched(name: str, message: str | None) -> dict[str, Any]:
-        told = {} if message is None else {"message": message}
+        words = {} if message is None else {"message": message}
         made = pod(container(RUNNING), name=name)
-        made["status"]["initContainerStatuses"] = [container(ended(0, **told), name="init-code")]
+        made["status"]["initContainerStatuses"] = [container(ended(0, **words), name="init-code")]
         return made
 
     def test_each_revision_is_kept_with_the_first_replica_that_has_it(self) -> None:
         """Also after the pods are gone, and however often they are observed."""
-        told = [self.fetched(name, f'{{"git_revision": "{sha}"}}') for name, sha in (("w-1", "b"), ("m-0", "a"))]
-        record = look(look(PodHistory(), *told), *told, self.fetched("w-0", '{"git_revision": "b"}'))
+        pods = [self.fetched(name, f'{{"git_revision": "{sha}"}}') for name, sha in (("w-1", "b"), ("m-0", "a"))]
+        record = look(look(PodHistory(), *pods), *pods, self.fetched("w-0", '{"git_revision": "b"}'))
 
         gone = look(record, at=5)
 
@@ -383,10 +383,10 @@ class TestRevisions:
         assert from_text(to_text(gone)).revisions == gone.revisions
         assert [text for text in gone.notices if "different commits" in text] == list(gone.notices)
         assert len(gone.notices) == 1
-        assert look(PodHistory(), told[0]).notices == ()
+        assert look(PodHistory(), pods[0]).notices == ()
 
     @each_row("message", [None, "", "the end of a log", "[]", "{}"])
-    def test_an_image_that_tells_nothing_leaves_it_open(self, message: str | None) -> None:
+    def test_an_image_without_a_revision_leaves_the_revision_unknown(self, message: str | None) -> None:
         record = look(PodHistory(), self.fetched("m-0", message))
 
         assert (record.revisions, record.revision_of("m-0")) == ((), "")

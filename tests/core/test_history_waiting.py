@@ -175,10 +175,10 @@ class TestWaiting:
         record = look(PodHistory(), {"metadata": {"name": POD, "uid": "u1"}, "spec": {"schedulerName": scheduler}})
 
         why = waiting_reason(record, JobStatus(phase=JobPhase.PENDING), replicas=1, rank0=POD)
-        told = f"{why}{outlook(record, limits=None)}"
+        said = f"{why}{outlook(record, limits=None)}"
 
-        assert (f"has not been taken by its scheduler, {scheduler}" in told) is is_told
-        assert ("leave scheduler_name (--scheduler) out" in told) is is_told
+        assert (f"has not been taken by its scheduler, {scheduler}" in said) is is_told
+        assert ("leave scheduler_name (--scheduler) out" in said) is is_told
 
     def test_a_refused_pod_waits_until_it_is_there(self) -> None:
         """The event of a refusal stays for an hour; a pod that was created afterwards makes it obsolete."""

@@ -93,11 +93,11 @@ async def test_events_of_an_earlier_job_of_the_name_are_left_out() -> None:
     cache = JobCache(TRAINJOB)
     cache.set_job(trainjob())
 
-    told = {"old": {"metadata": {"creationTimestamp": EARLIER}}, "new": {"metadata": {"creationTimestamp": MADE}}}
-    cache.set_events({**told, "ours": {"reason": "NotApplied"}})
+    objects = {"old": {"metadata": {"creationTimestamp": EARLIER}}, "new": {"metadata": {"creationTimestamp": MADE}}}
+    cache.set_events({**objects, "ours": {"reason": "NotApplied"}})
 
     observation = await anext(cache.observations())
-    assert observation.events == [told["new"], {"reason": "NotApplied"}]
+    assert observation.events == [objects["new"], {"reason": "NotApplied"}]
 
 
 async def test_a_pod_is_found_as_the_replica_that_the_jobs_status_says() -> None:

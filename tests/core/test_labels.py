@@ -162,7 +162,7 @@ def test_every_label_arrives_unless_it_is_refused_by_name(
 
 
 @each_row(
-    ("kind", "key", "told"),
+    ("kind", "key", "message"),
     [
         *product(KINDS, ("dag_id", "try_number"), ("is not allowed; allowed: '",)),
         *product(KINDS, ("ptjob-provider/managed", "ptjob-provider/attempt"), ("is not allowed; leave it out",)),
@@ -170,7 +170,7 @@ def test_every_label_arrives_unless_it_is_refused_by_name(
         ("PyTorchJob", "pytorch_job_name", "is not allowed; allowed: 'bert-"),
     ],
 )
-def test_a_label_by_which_jobs_are_found_is_refused_with_its_place_and_value(kind: str, key: str, told: str) -> None:
+def test_a_label_by_which_jobs_are_found_is_refused_with_its_place_and_value(kind: str, key: str, message: str) -> None:
     """On the job, on its pods, and in every other place; the retry of another task's value would find another job."""
     label = {key: "mine"}
     by_place: dict[str, dict[str, Any]] = {
@@ -185,7 +185,7 @@ def test_a_label_by_which_jobs_are_found_is_refused_with_its_place_and_value(kin
             rendered(**fields)
 
         assert place in str(error.value)
-        assert told in str(error.value)
+        assert message in str(error.value)
 
 
 def test_a_tasks_own_id_as_a_label_is_no_error() -> None:

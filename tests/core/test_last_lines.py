@@ -47,16 +47,16 @@ def test_an_end_that_is_no_failure_of_another_replica_gives_no_notice(ended: Ter
     assert EndNotices(besides="digits-master-0").of([ended]) == []
 
 
-@pytest.mark.parametrize(("code", "told"), [(143, 0), (3, 1)])
-def test_a_replica_that_is_stopped_because_the_job_has_succeeded_gives_no_notice(code: int, told: int) -> None:
+@pytest.mark.parametrize(("code", "number"), [(143, 0), (3, 1)])
+def test_a_replica_that_is_stopped_because_the_job_has_succeeded_gives_no_notice(code: int, number: int) -> None:
     """The operator stops all running replicas then; a failure at that moment is reported."""
     ended = replace(END, exit_code=code)
 
-    assert len(EndNotices(besides="digits-master-0").of([ended], after_success=True)) == told
+    assert len(EndNotices(besides="digits-master-0").of([ended], after_success=True)) == number
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "message"),
     [
         ({}, "was stopped after the job's end"),
         ({"finished_at": NOW}, "was killed by SIGKILL (exit code 137)"),
@@ -66,12 +66,12 @@ def test_a_replica_that_is_stopped_because_the_job_has_succeeded_gives_no_notice
     ids=["cleaned up", "killed before", "out of memory", "failed"],
 )
 def test_a_replica_that_is_stopped_after_the_jobs_end_is_not_reported_as_killed(
-    fields: dict[str, Any], told: str
+    fields: dict[str, Any], message: str
 ) -> None:
     """The operator deletes running pods, and the kubelet kills those that ignore SIGTERM."""
     killed = replace(END, **{"exit_code": 137, "message": "", "finished_at": NOW + timedelta(seconds=2), **fields})
 
-    assert EndNotices(besides="digits-master-0").of([killed], over_at=NOW) == [f"digits-worker-1 {told}"]
+    assert EndNotices(besides="digits-master-0").of([killed], over_at=NOW) == [f"digits-worker-1 {message}"]
 
 
 def test_a_replica_that_said_nothing_gives_a_notice_too() -> None:

@@ -13,7 +13,7 @@ def listed(*paths: str, rules: BatchRules | None = None) -> Listing:
 
 
 @each_row(
-    ("paths", "rules", "told"),
+    ("paths", "rules", "found"),
     [
         ((), {}, "it has no data yet"),
         (("_temporary/0/a",), {}, "it has no data yet"),
@@ -36,9 +36,9 @@ def listed(*paths: str, rules: BatchRules | None = None) -> Listing:
     ],
 )
 def test_the_advice_about_a_source_without_a_batch_names_the_argument_that_reads_it(
-    paths: tuple[str, ...], rules: dict[str, object], told: str
+    paths: tuple[str, ...], rules: dict[str, object], found: str
 ) -> None:
-    assert told in listed(*paths, rules=BatchRules(**rules)).advice  # type: ignore[arg-type]
+    assert found in listed(*paths, rules=BatchRules(**rules)).advice  # type: ignore[arg-type]
 
 
 @each_row(

@@ -79,9 +79,9 @@ def test_sums_of_sizes_stay_numbers_that_every_reader_keeps() -> None:
     """The result is encoded with 64-bit integers."""
     huge = [Batch(id=f"b{number}", uri=f"s3://in/{number}", bytes=2**53 - 1) for number in range(3)]
 
-    told = Handover(earlier=[], new=huge).to_dict()
+    listed = Handover(earlier=[], new=huge).to_dict()
 
-    assert (told["bytes"], told["new_bytes"]) == (2**53 - 1, 2**53 - 1)
+    assert (listed["bytes"], listed["new_bytes"]) == (2**53 - 1, 2**53 - 1)
 
 
 def test_a_batch_is_json_and_back() -> None:
@@ -144,14 +144,14 @@ def test_a_run_gets_more_only_before_its_training(state: str) -> None:
 
 
 def test_a_handover_lists_the_new_and_all_batches() -> None:
-    told = Handover(earlier=[batch(1), batch(2)], new=[batch(3), batch(4, size=None)]).to_dict()
+    listed = Handover(earlier=[batch(1), batch(2)], new=[batch(3), batch(4, size=None)]).to_dict()
 
-    assert json.loads(json.dumps(told)) == told
-    assert told["new"] == ["s3://in/b3", "s3://in/b4"]
-    assert told["new_ids"] == ["b3@a", "b4@a"]
-    assert told["all"] == ["s3://in/b1", "s3://in/b2", "s3://in/b3", "s3://in/b4"]
-    assert told["paths"] == "s3://in/b1,s3://in/b2,s3://in/b3,s3://in/b4"
-    assert (told["batches"], told["bytes"], told["new_batches"], told["new_bytes"]) == (4, 30, 2, 10)
+    assert json.loads(json.dumps(listed)) == listed
+    assert listed["new"] == ["s3://in/b3", "s3://in/b4"]
+    assert listed["new_ids"] == ["b3@a", "b4@a"]
+    assert listed["all"] == ["s3://in/b1", "s3://in/b2", "s3://in/b3", "s3://in/b4"]
+    assert listed["paths"] == "s3://in/b1,s3://in/b2,s3://in/b3,s3://in/b4"
+    assert (listed["batches"], listed["bytes"], listed["new_batches"], listed["new_bytes"]) == (4, 30, 2, 10)
 
 
 def test_the_version_is_that_of_the_data() -> None:
@@ -167,12 +167,12 @@ def test_a_batch_that_was_written_anew_is_listed_once() -> None:
     """It is listed at its last position, and both ids count as used."""
     handover = Handover(earlier=[batch(1), batch(2)], new=[batch(1, version="b"), batch(1, version="c")])
 
-    told = handover.to_dict()
+    listed = handover.to_dict()
 
-    assert told["all"] == ["s3://in/b2", "s3://in/b1"]
-    assert told["new"] == ["s3://in/b1"]
-    assert told["new_ids"] == ["b1@b", "b1@c"]
-    assert told["new_batches"] == 1
+    assert listed["all"] == ["s3://in/b2", "s3://in/b1"]
+    assert listed["new"] == ["s3://in/b1"]
+    assert listed["new_ids"] == ["b1@b", "b1@c"]
+    assert listed["new_batches"] == 1
 
 
 def test_many_batches_are_counted_and_not_listed() -> None:
@@ -192,9 +192,9 @@ def test_many_batches_are_counted_and_not_listed() -> None:
 
 def test_an_address_with_a_comma_is_not_joined() -> None:
     """It would be read as two addresses."""
-    told = Handover(earlier=[], new=[Batch(id="b", uri="s3://in/a,b")]).to_dict()
+    listed = Handover(earlier=[], new=[Batch(id="b", uri="s3://in/a,b")]).to_dict()
 
-    assert (told["paths"], told["all"]) == (None, ["s3://in/a,b"])
+    assert (listed["paths"], listed["all"]) == (None, ["s3://in/a,b"])
 
 
 def test_the_manifest_has_a_line_for_each_batch() -> None:

@@ -105,7 +105,7 @@ def test_tuples_in_a_map_become_lists() -> None:
 
 
 @each_row(
-    ("source", "told"),
+    ("source", "message"),
     [
         ("kind: Job\napiVersion: batch/v1", "manifest.kind: 'Job' is not allowed; allowed: PyTorchJob"),
         ("kind: PyTorchJob\napiVersion: kubeflow.org/v2", "manifest.apiVersion: 'kubeflow.org/v2'"),
@@ -137,12 +137,12 @@ def test_tuples_in_a_map_become_lists() -> None:
         (CONTAINS_ITSELF, "levels deep"),
     ],
 )
-def test_a_source_that_is_not_one_valid_manifest_is_refused(source: Any, told: str) -> None:
+def test_a_source_that_is_not_one_valid_manifest_is_refused(source: Any, message: str) -> None:
     """The error names the place and what is allowed, and nothing is built from the source."""
     with pytest.raises(InvalidSpec) as error:
         load_manifest(source)
 
-    assert told in str(error.value)
+    assert message in str(error.value)
 
 
 def test_the_one_training_job_of_several_documents_is_taken_and_the_rest_is_named(

@@ -186,7 +186,7 @@ async def test_a_missing_right_that_only_arena_uses_is_no_line_of_every_log(
 
 
 @each_row(
-    ("of_job", "of_pods", "told"),
+    ("of_job", "of_pods", "hidden"),
     [
         ({"app": "bert", "release": "digits"}, {"app": "bert"}, ["app=bert"]),
         ({"app": "pytorchjob"}, {"app": "pytorchjob", "release": "nightly", "team": "a"}, ["release=nightly"]),
@@ -194,7 +194,7 @@ async def test_a_missing_right_that_only_arena_uses_is_no_line_of_every_log(
     ],
 )
 async def test_labels_that_hide_a_job_from_arena_are_said_once(
-    of_job: dict[str, str], of_pods: dict[str, str], told: list[str], caplog: pytest.LogCaptureFixture
+    of_job: dict[str, str], of_pods: dict[str, str], hidden: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.clear()
     template = {**TEMPLATE, "metadata": {"labels": of_pods}}
@@ -206,7 +206,7 @@ async def test_labels_that_hide_a_job_from_arena_are_said_once(
         await KubernetesBackend(server.config()).submit(given)
 
     said = [each.message for each in caplog.records if each.levelno >= logging.WARNING]
-    assert [re.findall(r"the labels (.*) are kept", each) for each in said] == [[each] for each in told]
+    assert [re.findall(r"the labels (.*) are kept", each) for each in said] == [[each] for each in hidden]
     assert all("looks for app=pytorchjob and release=digits" in each for each in said)
 
 
@@ -220,7 +220,7 @@ async def test_a_note_on_the_own_pod_is_of_one_uid() -> None:
     assert server.bodies[0]["metadata"].get("uid") == "p-1"
 
 
-def told(message: str, at: str, *, uid: str, name: str = "digits-master-0", kind: str = "Pod") -> dict[str, Any]:
+def event_at(message: str, at: str, *, uid: str, name: str = "digits-master-0", kind: str = "Pod") -> dict[str, Any]:
     """Return an event that the server received at that time of day."""
     about = {"kind": kind, "name": name, "uid": uid}
     return {"involvedObject": about, "message": message, "metadata": {"creationTimestamp": f"2026-11-20T{at}Z"}}
@@ -229,13 +229,13 @@ def told(message: str, at: str, *, uid: str, name: str = "digits-master-0", kind
 async def test_events_are_of_this_job_and_its_pods_and_not_of_an_earlier_one_of_the_name() -> None:
     """Pods of a PyTorchJob have the same names each time; leftovers of an earlier one may still emit events."""
     events = [
-        told("this job was made", "12:00:00", uid="u-1", name="digits", kind="PyTorchJob"),
-        told("an earlier job failed", "11:59:00", uid="u-0", name="digits", kind="PyTorchJob"),
-        told("an earlier pod was placed", "11:50:00", uid="p-0"),
-        told("an earlier pod is stopped", "12:00:01", uid="p-0"),
-        told("the pod was placed", "12:00:01", uid="p-1"),
-        told("the pod was made anew", "12:00:09", uid="p-2"),
-        told("another job's pod was placed", "12:00:01", uid="p-3", name="others-master-0"),
+        event_at("this job was made", "12:00:00", uid="u-1", name="digits", kind="PyTorchJob"),
+        event_at("an earlier job failed", "11:59:00", uid="u-0", name="digits", kind="PyTorchJob"),
+        event_at("an earlier pod was placed", "11:50:00", uid="p-0"),
+        event_at("an earlier pod is stopped", "12:00:01", uid="p-0"),
+        event_at("the pod was placed", "12:00:01", uid="p-1"),
+        event_at("the pod was made anew", "12:00:09", uid="p-2"),
+        event_at("another job's pod was placed", "12:00:01", uid="p-3", name="others-master-0"),
     ]
     made = job() | {"metadata": {**job()["metadata"], "creationTimestamp": LATER}}
     listed = {"kind": "EventList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": events}

@@ -30,7 +30,7 @@ class Size(IntEnum):
 @example([*NUMBERS, *TEXTS, *OTHERS])
 def test_every_value_becomes_strict_json_of_utf_8(value: Any) -> None:
     """What has left once is not changed again."""
-    told: list[str] = []
+    messages: list[str] = []
 
     left = outgoing(value)
 
@@ -38,21 +38,21 @@ def test_every_value_becomes_strict_json_of_utf_8(value: Any) -> None:
     assert json.loads(text, parse_constant=strict) == left
     assert b"\0" not in text
     assert "\\u0000" not in json.dumps(left).replace("\\\\", "")
-    assert outgoing(left, told.append) == left
-    assert told == []
+    assert outgoing(left, messages.append) == left
+    assert messages == []
 
 
 @given(ODD)
 def test_a_value_that_can_be_stored_is_not_changed(value: Any) -> None:
     sound = json.loads(json.dumps(outgoing(value)))
-    told: list[str] = []
+    messages: list[str] = []
 
-    assert outgoing(sound, told.append) == sound
-    assert told == []
+    assert outgoing(sound, messages.append) == sound
+    assert messages == []
 
 
 @each_row(
-    ("value", "left", "told"),
+    ("value", "left", "report"),
     [
         (2**64 - 1, 2**64 - 1, None),
         (2**64, "18446744073709551616", "the value (an integer beyond 64 bits)"),
@@ -69,13 +69,13 @@ def test_a_value_that_can_be_stored_is_not_changed(value: Any) -> None:
         ([2**64] * 5, [str(2**64)] * 5, "[0] (an integer beyond 64 bits), [1] (an integer beyond 64 bits), [2] (an"),
     ],
 )
-def test_a_replaced_value_is_reported_by_its_key(value: Any, left: Any, told: str | None) -> None:
+def test_a_replaced_value_is_reported_by_its_key(value: Any, left: Any, report: str | None) -> None:
     heard: list[str] = []
 
     assert outgoing(value, heard.append) == left
     assert str(outgoing(value)) == str(left)
-    assert bool(heard) == bool(told)
-    assert (told or "") in "".join(heard)
+    assert bool(heard) == bool(report)
+    assert (report or "") in "".join(heard)
 
 
 def test_integers_that_a_float_cannot_keep_are_texts_where_readers_have_only_floats() -> None:
@@ -84,10 +84,10 @@ def test_integers_that_a_float_cannot_keep_are_texts_where_readers_have_only_flo
 
 def test_depth_and_size_are_bounded() -> None:
     """Other parts of a value are kept, and what a person prints is not cut."""
-    told: list[str] = []
+    messages: list[str] = []
     wide = {f"loss{number}": 0.5 for number in range(200_000)}
 
-    left = outgoing({"deep": nested(2000), "long": "x" * 10_000_000, "wide": wide, "last": 1}, told.append)
+    left = outgoing({"deep": nested(2000), "long": "x" * 10_000_000, "wide": wide, "last": 1}, messages.append)
     levels, part = 0, left["deep"]
     while part:
         levels, part = levels + 1, part[0]
@@ -95,8 +95,8 @@ def test_depth_and_size_are_bounded() -> None:
     assert levels == MAX_DEPTH - 1
     assert (left["last"], set(left["long"])) == (1, {"x"})
     assert len(json.dumps(left)) < 2 * MAX_SIZE
-    assert "deep[0][0]" in told[0]
-    assert "of 10,000,000 characters" in told[0]
+    assert "deep[0][0]" in messages[0]
+    assert "of 10,000,000 characters" in messages[0]
     assert outgoing({"long": "x" * 10_000_000}, bounded=False) == {"long": "x" * 10_000_000}
     assert len(json.dumps(outgoing([["a" * 1000] * 1000] * 1000))) < 2 * MAX_SIZE
     assert len(json.dumps(outgoing(broad(9)))) < 2 * MAX_SIZE
@@ -105,15 +105,15 @@ def test_depth_and_size_are_bounded() -> None:
 
 def test_values_after_the_size_limit_are_cut_but_keep_their_keys() -> None:
     """An event is read by its keys: only texts, lists and maps are cut."""
-    told: list[str] = []
+    messages: list[str] = []
     texts = [f"{number:06d}" + "x" * 60_000 for number in range(1000)]
 
-    left = outgoing({"texts": texts, "outcome": "Succeeded", "log": "y" * 100, "cursor": {"a": 1}}, told.append)
+    left = outgoing({"texts": texts, "outcome": "Succeeded", "log": "y" * 100, "cursor": {"a": 1}}, messages.append)
 
     assert (left["outcome"], left["log"], left["cursor"]) == ("Succeeded", "y" * 64, {})
     assert len(json.dumps(left)) < 2 * MAX_SIZE
-    assert "texts[18] (the first 64 of 60,006 characters)" in told[0]
-    assert "and 46 more" in told[0]
+    assert "texts[18] (the first 64 of 60,006 characters)" in messages[0]
+    assert "and 46 more" in messages[0]
 
 
 def broad(levels: int) -> Any:

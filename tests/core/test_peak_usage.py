@@ -53,10 +53,10 @@ def test_peak_usage_is_plain_json_that_can_be_read_back() -> None:
     """For the result, and for the job's annotation."""
     uses = {"m": PeakUsage(peak_cpu=1.5, peak_memory=2**30, samples=9), "w": PeakUsage()}
 
-    told = shown(uses, rank0="m")
+    text = shown(uses, rank0="m")
 
-    assert told == {"replicas": {"m": uses["m"].to_dict()}, "left_out": 0}
-    assert json.loads(json.dumps(told)) == told
+    assert text == {"replicas": {"m": uses["m"].to_dict()}, "left_out": 0}
+    assert json.loads(json.dumps(text)) == text
     assert stored_in(annotated(to_text(uses, rank0="m"))) == {"m": uses["m"]}
 
 
@@ -69,11 +69,11 @@ def test_of_many_replicas_those_with_the_most_memory_are_named() -> None:
     """And rank 0; the number of omitted replicas is given."""
     uses = {f"w-{n}": PeakUsage(peak_memory=n, samples=1) for n in range(1000)} | {"m": PeakUsage(samples=1)}
 
-    told = shown(uses, rank0="m")
+    text = shown(uses, rank0="m")
 
-    assert told is not None
-    assert (len(told["replicas"]), told["left_out"]) == (64, 937)
-    assert list(told["replicas"])[:2] == ["m", "w-999"]
+    assert text is not None
+    assert (len(text["replicas"]), text["left_out"]) == (64, 937)
+    assert list(text["replicas"])[:2] == ["m", "w-999"]
 
 
 @pytest.mark.parametrize("text", ["", "no json", "[]", '{"m": 3}'])

@@ -74,7 +74,7 @@ def test_the_rights_that_other_kinds_need_are_those_of_their_roles() -> None:
     assert not set(RUNTIMES) & set(useful_rights(["PyTorchJob"]))
 
 
-def test_beside_the_default_kind_another_one_is_no_need() -> None:
+def test_beside_the_default_kind_the_rights_of_another_are_not_required() -> None:
     """One line says whether jobs of the other kind are allowed, and which component grants it."""
     both = useful_rights(["PyTorchJob", "TrainJob"])
 

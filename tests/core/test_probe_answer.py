@@ -105,10 +105,10 @@ def test_waiting_ends_with_the_pod_or_when_it_can_never_start(found: dict[str, A
 )
 def test_the_obstacle_of_a_probe_is_named_with_advice(found: dict[str, Any], said: str, resolution: str) -> None:
     """One clause about the pod in the words of scheduler, kubelet or Python, then the advice."""
-    clause, _, told = obstacle(found, title=in_ptjob).rpartition("; ")
+    clause, _, advice = obstacle(found, title=in_ptjob).rpartition("; ")
 
     assert said in clause
-    assert resolution in told
+    assert resolution in advice
 
 
 def test_a_volume_that_cannot_be_mounted_is_read_from_the_pods_events() -> None:

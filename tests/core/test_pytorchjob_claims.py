@@ -53,7 +53,7 @@ def test_a_mount_that_an_output_needs_takes_no_other_mounts_place() -> None:
 
 
 @each_row(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("/elsewhere/model.pt", "model: '/elsewhere/model.pt' is not allowed; it is on none of the claims"),
         ("/reference/model.pt", "it is mounted read-only"),
@@ -64,12 +64,12 @@ def test_a_mount_that_an_output_needs_takes_no_other_mounts_place() -> None:
         ("pvc://runs/../x", "model: 'pvc://runs/../x'"),
     ],
 )
-def test_an_output_that_would_be_lost_is_refused(text: str, told: str) -> None:
+def test_an_output_that_would_be_lost_is_refused(text: str, message: str) -> None:
     """On no claim, on a read-only one, under an emptyDir, in a directory whose name is known to the pod alone."""
     with pytest.raises(InvalidSpec) as error:
         render(manifest=recorded("manifest-rich"), model=text)
 
-    assert told in str(error.value)
+    assert message in str(error.value)
 
 
 def mounts(name: str) -> tuple[Mount, ...]:

@@ -149,7 +149,7 @@ def test_a_pod_template_can_bring_the_image() -> None:
     assert found == [("pytorch", "theirs"), ("side", "proxy")]
 
 
-def test_without_any_image_it_is_missed() -> None:
+def test_a_job_without_any_image_is_refused() -> None:
     with pytest.raises(InvalidSpec, match=r"containers\[0\].image: None is not allowed; required"):
         render(image=None, pod_template={"spec": {}})
 
@@ -230,7 +230,7 @@ def test_a_template_refuses_fields_that_only_one_job_can_have(field: str) -> Non
         installed(**{field: "x"})
 
 
-def test_a_variable_of_the_operator_is_no_templates() -> None:
+def test_a_template_may_not_set_a_variable_of_the_operator() -> None:
     """It would be replaced silently in each job."""
     with pytest.raises(InvalidSpec, match=r"env\.RANK"):
         render(installation=installed(env={"RANK": "0"}))

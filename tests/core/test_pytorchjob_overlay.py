@@ -23,7 +23,7 @@ def test_typed_fields_have_safe_defaults() -> None:
     assert mounted(rendered)[SHM]["emptyDir"] == {"medium": "Memory", "sizeLimit": "2Gi"}
 
 
-def test_a_ttl_of_0_is_a_ttl() -> None:
+def test_a_ttl_of_0_is_kept() -> None:
     policy = render(ttl_seconds_after_finished=0, backoff_limit=0, suspend=False).manifest["spec"]["runPolicy"]
 
     assert policy == {"cleanPodPolicy": "Running", "backoffLimit": 0, "ttlSecondsAfterFinished": 0, "suspend": False}
@@ -157,7 +157,7 @@ def test_run_policy_and_restart_policy_over_a_manifest_replace_their_places() ->
     assert {role["restartPolicy"] for role in roles.values()} == {"Never"}
 
 
-def test_gang_can_be_taken_away() -> None:
+def test_gang_over_a_manifest_can_be_switched_off() -> None:
     assert over("manifest-rich", gang=False)["spec"]["runPolicy"]["schedulingPolicy"] == {"queue": "research"}
 
 

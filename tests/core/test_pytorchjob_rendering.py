@@ -240,19 +240,19 @@ def test_typed_names_win_over_the_manifests(
 
 
 @pytest.mark.parametrize(
-    ("meta", "values", "told"),
+    ("meta", "values", "message"),
     [
         ({"labels": {"a": "b"}}, {}, "manifest.metadata.name: None is not allowed; required, unless `name` is given"),
         ({"name": "Digits"}, {}, "manifest.metadata.name: 'Digits'"),
         ({"name": "d" * 55}, {"exact_name": True, "workers": 101}, "metadata.name: 'ddd"),
     ],
 )
-def test_a_name_that_no_pod_could_have_is_refused(meta: dict[str, Any], values: dict[str, Any], told: str) -> None:
+def test_a_name_that_no_pod_could_have_is_refused(meta: dict[str, Any], values: dict[str, Any], message: str) -> None:
     """A name is required, a DNS label, and short enough for the last replica's service."""
     with pytest.raises(InvalidSpec) as error:
         render(manifest={**recorded("manifest-args-only"), "metadata": meta}, **values)
 
-    assert told in str(error.value)
+    assert message in str(error.value)
 
 
 @each_row(

@@ -48,7 +48,7 @@ def test_a_manifest_that_kubectl_takes_is_taken(story: str) -> None:
 
 
 @each_row(
-    ("path", "value", "told"),
+    ("path", "value", "message"),
     [
         (META, GONE, "metadata: None is not allowed; required: a map"),
         ((*META, "labels"), ["a"], "metadata.labels: ['a'] is not allowed; allowed: a map"),
@@ -117,29 +117,29 @@ def test_a_manifest_that_kubectl_takes_is_taken(story: str) -> None:
     ],
 )
 def test_a_manifest_that_the_webhook_or_the_operator_cannot_handle_is_refused(
-    path: tuple[str | int, ...], value: object, told: str
+    path: tuple[str | int, ...], value: object, message: str
 ) -> None:
     """The text begins with the field's path in the manifest and gives what is allowed."""
     with pytest.raises(InvalidSpec) as error:
         validate(changed("manifest-args-only", path, value))
 
-    assert told in str(error.value)
+    assert message in str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("path", "value", "told"),
+    ("path", "value", "message"),
     [
         (PROCESSES, "2", "spec.elasticPolicy.nProcPerNode: 1 is not allowed; leave it out: spec.nprocPerNode is set"),
         (("spec", "elasticPolicy", "rdzvBackend"), "zeus", "spec.elasticPolicy.rdzvBackend: 'zeus'"),
         (("spec", "elasticPolicy"), [], "spec.elasticPolicy: [] is not allowed; allowed: a map"),
     ],
 )
-def test_an_elastic_manifest_has_rules_of_its_own(path: tuple[str, ...], value: object, told: str) -> None:
+def test_an_elastic_manifest_has_rules_of_its_own(path: tuple[str, ...], value: object, message: str) -> None:
     """Workers are required, the processes per node are set once, and the rendezvous back-end must exist."""
     with pytest.raises(InvalidSpec) as error:
         validate(changed("manifest-elastic", path, value))
 
-    assert told in str(error.value)
+    assert message in str(error.value)
 
 
 def test_an_elastic_policy_needs_workers() -> None:
@@ -151,7 +151,7 @@ def test_an_elastic_policy_needs_workers() -> None:
 
 
 @each_row(
-    ("path", "value", "told"),
+    ("path", "value", "message"),
     [
         ((*META, "labels"), {"a..b/c": "x"}, "metadata.labels: 'a..b/c' is not allowed; allowed: a name such as team"),
         (
@@ -171,14 +171,14 @@ def test_an_elastic_policy_needs_workers() -> None:
         ((*MASTER, "template", "metadata", "labels"), {"team": "-"}, "Master.template.metadata.labels.team: '-'"),
     ],
 )
-def test_metadata_that_no_object_may_have_is_refused(path: tuple[str | int, ...], value: object, told: str) -> None:
+def test_metadata_that_no_object_may_have_is_refused(path: tuple[str | int, ...], value: object, message: str) -> None:
     """The API server checks it alike for all kinds; the labels of a pod template only when it is too late."""
     manifest = changed("manifest-args-only", path, value)
 
     with pytest.raises(InvalidSpec) as error:
         validate(manifest)
 
-    assert told in str(error.value)
+    assert message in str(error.value)
 
 
 def test_metadata_that_the_api_server_takes_is_taken() -> None:

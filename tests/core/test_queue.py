@@ -40,12 +40,12 @@ SINCE = "2026-11-20T10:05:00Z"
 
 def workload(*conditions: tuple[str, str, str], **meta: Any) -> dict[str, Any]:
     """Return a Workload with the fields that Kueue's v1beta1 and v1beta2 share."""
-    told = [
+    written = [
         {"type": kind, "status": status, "reason": "R", "message": text, "lastTransitionTime": SINCE}
         for kind, status, text in conditions
     ]
     found = {"name": "pytorchjob-digits-1", "namespace": "team", "uid": "w-1", **meta}
-    return {"metadata": found, "status": {"conditions": told}}
+    return {"metadata": found, "status": {"conditions": written}}
 
 
 @each_row(
@@ -162,7 +162,7 @@ NEWER, OLDER = "v1beta2", "v1beta1"
 
 
 @pytest.mark.parametrize(
-    ("script", "versions", "told"),
+    ("script", "versions", "reasons"),
     [
         ((workloads(NEWER), workloads(NEWER)), [NEWER, NEWER], [WHY]),
         ((UNSERVED, workloads(OLDER), workloads(OLDER)), [NEWER, OLDER, OLDER], [WHY]),
@@ -172,10 +172,10 @@ NEWER, OLDER = "v1beta2", "v1beta1"
     ids=["a new server", "an old one", "one that is upgraded", "no Kueue"],
 )
 async def test_workloads_are_read_in_the_version_that_the_server_serves(
-    monkeypatch: pytest.MonkeyPatch, script: tuple[Any, ...], versions: list[str], told: list[str]
+    monkeypatch: pytest.MonkeyPatch, script: tuple[Any, ...], versions: list[str], reasons: list[str]
 ) -> None:
     """If a version is served, no other is requested; without any, nothing is reported."""
-    assert await asked(monkeypatch, *script) == (versions, told)
+    assert await asked(monkeypatch, *script) == (versions, reasons)
 
 
 OTHER = JobRef(kind="PyTorchJob", namespace="team", name="other", uid="j-4")
@@ -240,7 +240,7 @@ EMPTY = (200, {"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion
 
 
 @pytest.mark.parametrize(
-    ("answers", "told"),
+    ("answers", "expected"),
     [
         ((workloads(NEWER),), [("Workload", WHY)]),
         ((UNSERVED, UNSERVED), []),
@@ -248,13 +248,13 @@ EMPTY = (200, {"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion
     ],
     ids=["a queue", "no Kueue", "forbidden"],
 )
-async def test_the_reason_of_its_queue_is_among_a_jobs_events(answers: tuple[Any, ...], told: list[Any]) -> None:
+async def test_the_reason_of_its_queue_is_among_a_jobs_events(answers: tuple[Any, ...], expected: list[Any]) -> None:
     """`ptjob events` shows it with its time; without the right, the other events are shown all the same."""
     ref = JobRef(kind="TrainJob", namespace="team", name="digits", uid="j-3")
     async with stand_in_api_server((200, QUEUED_JOB), *answers, *[EMPTY] * 3) as server:
         found = await ClusterInspector(server.config(attempts=1)).events(ref, ["digits-node-0-0-x"])
 
-    assert [(each["involvedObject"]["kind"], each["message"]) for each in found] == told
+    assert [(each["involvedObject"]["kind"], each["message"]) for each in found] == expected
     assert all("metadata" in each for each in found)
 
 
@@ -268,10 +268,10 @@ async def test_the_queues_reason_for_a_later_job_of_the_name_is_left_out() -> No
 
 async def test_a_missing_right_to_read_workloads_is_reported_after_one_version(monkeypatch: pytest.MonkeyPatch) -> None:
     """Permissions do not depend on the version: the other one would be refused as well."""
-    versions, [told] = await asked(monkeypatch, 403, 403)
+    versions, [reason] = await asked(monkeypatch, 403, 403)
 
     assert versions == [NEWER, NEWER]
-    assert told.startswith("cannot read why it waits: read workloads in team: said 403")
+    assert reason.startswith("cannot read why it waits: read workloads in team: said 403")
 
 
 def test_the_waiting_reason_of_a_suspended_job_is_that_of_its_queue() -> None:

@@ -31,8 +31,12 @@ def job(master: dict[str, Any], workers: dict[str, Any] | None = None) -> dict[s
 def refused(job: dict[str, Any], why: str, *, replica: str = "digits-master-0") -> PodHistory:
     """Return the history of the job after a quota has refused one of its pods."""
     message = f'Error creating: pods "{replica}" is forbidden: exceeded quota: {why}'
-    told = {"reason": "FailedCreatePod", "message": message, "involvedObject": {"kind": "PyTorchJob", "name": "digits"}}
-    return kinds.observe(PodHistory(), job, [], [told], now=NOW, replicas=3)
+    event = {
+        "reason": "FailedCreatePod",
+        "message": message,
+        "involvedObject": {"kind": "PyTorchJob", "name": "digits"},
+    }
+    return kinds.observe(PodHistory(), job, [], [event], now=NOW, replicas=3)
 
 
 def figures(resource: str, *, asked: str, allowed: str) -> str:

@@ -193,7 +193,7 @@ async def test_a_job_that_is_gone_unverified_is_trained_again_by_a_person_only()
     assert (await ensure_submitted(backend, JOB, owner=OWNER, store=again, sleep=no_wait)).attempt == 2
 
 
-async def test_a_job_that_is_there_tells_more_than_a_note() -> None:
+async def test_a_job_that_exists_counts_more_than_its_note() -> None:
     backend = ScriptedBackend()
     first = await submit(backend)
     notes = [note(first, Outcome.FAILED, Cause.CONFIG).to_text()]

@@ -49,13 +49,13 @@ def said(event: Event) -> str:
 
 async def events_until(watch: Reflector, server: StandInApiServer, requests: int) -> list[str]:
     """Return all events until the server has received this many requests."""
-    told: list[str] = []
+    messages: list[str] = []
 
     async def listen() -> None:
         async with aclosing(watch.events()) as events:
             async for each in events:
                 if not isinstance(each, Opened):
-                    told.append(said(each))  # noqa: PERF401 - events before the cancellation count
+                    messages.append(said(each))  # noqa: PERF401 - events before the cancellation count
 
     listening = asyncio.create_task(listen())
     async with asyncio.timeout(PATIENCE):
@@ -63,17 +63,17 @@ async def events_until(watch: Reflector, server: StandInApiServer, requests: int
             await asyncio.sleep(0.01)
     listening.cancel()
     await asyncio.gather(listening, return_exceptions=True)
-    return told
+    return messages
 
 
 async def test_a_server_that_does_not_stream_lists_is_asked_page_by_page() -> None:
     """It refuses the first request, which is not repeated; the watch continues from the list's version."""
     script = (REFUSED, page("a", more="next"), page("b"))
     async with stand_in_api_server(*script) as server, shared_client(server.config()) as client:
-        told = await events_until(Reflector(client, PODS), server, 4)
+        events = await events_until(Reflector(client, PODS), server, 4)
         is_asked_again = client.streams_lists
 
-    assert told == ["Applied a", "Applied b", "Synced"]
+    assert events == ["Applied a", "Applied b", "Synced"]
     assert not is_asked_again
     assert "sendInitialEvents=true" in server.requests[0]
     assert "watch=true" not in server.requests[1]
@@ -85,9 +85,9 @@ async def test_a_version_that_the_server_has_forgotten_is_listed_anew() -> None:
     forgotten = {"type": "ERROR", "object": {"kind": "Status", "code": 410, "message": "too old"}}
     script = (REFUSED, page("a"), (200, json.dumps(forgotten) + "\n"), page("b"))
     async with stand_in_api_server(*script) as server, shared_client(server.config()) as client:
-        told = await events_until(Reflector(client, PODS, known=lambda: ["a", "b"]), server, 5)
+        events = await events_until(Reflector(client, PODS, known=lambda: ["a", "b"]), server, 5)
 
-    assert told == ["Applied a", "Synced without b", "Applied b", "Synced without a"]
+    assert events == ["Applied a", "Synced without b", "Applied b", "Synced without a"]
     assert ["watch=true" in line for line in server.requests[1:5]] == [False, True, False, True]
 
 
@@ -117,9 +117,9 @@ async def test_an_object_with_a_lower_version_shows_that_the_server_was_restored
     restored = page("a", version=9)
     script = (REFUSED, page("a", of_items=5), (200, json.dumps(forgotten) + "\n"), restored, restored)
     async with stand_in_api_server(*script) as server, shared_client(server.config()) as client:
-        told = await events_until(Reflector(client, PODS), server, 6)
+        events = await events_until(Reflector(client, PODS), server, 6)
 
-    assert told == ["Applied a", "Synced", "Applied a", "Restored", "Applied a", "Synced"]
+    assert events == ["Applied a", "Synced", "Applied a", "Restored", "Applied a", "Synced"]
 
 
 @pytest.mark.parametrize("code", [400, 401, 403])
@@ -128,9 +128,9 @@ async def test_a_watch_that_is_refused_is_reported_and_opened_again(code: int) -
     refusal = (code, {"kind": "Status", "code": code, "message": "not now"})
     asked = [refusal, refusal] if code == 401 else [refusal]
     async with stand_in_api_server(REFUSED, page("a"), *asked) as server, shared_client(server.config()) as client:
-        told = await events_until(Reflector(client, PODS), server, 3 + len(asked))
+        events = await events_until(Reflector(client, PODS), server, 3 + len(asked))
 
-    assert told == ["Applied a", "Synced", "RequestRefused"]
+    assert events == ["Applied a", "Synced", "RequestRefused"]
     assert "watch=true&allowWatchBookmarks" in server.requests[-1]
     assert "resourceVersion=7" in server.requests[-1]
 
@@ -157,18 +157,18 @@ async def test_a_text_that_is_no_event_is_a_refusal(text: str) -> None:
     """A gateway has sent its own text; the follower is informed, and the request is repeated."""
     script = (REFUSED, page("a"), (200, text))
     async with stand_in_api_server(*script) as server, shared_client(server.config()) as client:
-        told = await events_until(Reflector(client, PODS), server, 4)
+        events = await events_until(Reflector(client, PODS), server, 4)
 
-    assert told[-1] == "RequestRefused"
+    assert events[-1] == "RequestRefused"
 
 
 @pytest.mark.parametrize("end", ["", "\n"])
 async def test_an_event_that_is_cut_is_no_refusal(end: str) -> None:
     script = (REFUSED, page("a"), (200, f'{{"type": "ADD{end}'))
     async with stand_in_api_server(*script) as server, shared_client(server.config()) as client:
-        told = await events_until(Reflector(client, PODS), server, 4)
+        events = await events_until(Reflector(client, PODS), server, 4)
 
-    assert told[-1] == "Synced"
+    assert events[-1] == "Synced"
 
 
 async def test_a_server_that_is_away_is_said_once(caplog: pytest.LogCaptureFixture) -> None:

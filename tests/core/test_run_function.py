@@ -74,19 +74,21 @@ def train(
 @dataclass
 class Ended:
     code: int
-    told: str
+    reported: str
     error: str
 
 
 def ended(text: str, *words: str, cwd: Path, **environ: str) -> Ended:
     """Run a program in a process of its own, in a directory without this package."""
-    told = cwd / "termination-log"
-    told.unlink(missing_ok=True)
+    reported = cwd / "termination-log"
+    reported.unlink(missing_ok=True)
     (cwd / "program.py").write_text(text, encoding="utf-8")
-    variables = {"PATH": os.environ["PATH"], run_function.RETURN_VALUE: str(told), **environ}
+    variables = {"PATH": os.environ["PATH"], run_function.RETURN_VALUE: str(reported), **environ}
     command = [sys.executable, "-I", "-S", *(words or ["program.py"])]
     done = subprocess.run(command, env=variables, cwd=cwd, capture_output=True, check=False)
-    return Ended(code=done.returncode, told=told.read_text() if told.exists() else "", error=done.stderr.decode())
+    return Ended(
+        code=done.returncode, reported=reported.read_text() if reported.exists() else "", error=done.stderr.decode()
+    )
 
 
 def returned(text: str, *args: Any, cwd: Path, **environ: str) -> Ended:
@@ -116,7 +118,7 @@ def test_arguments_arrive_as_they_were_given(tmp_path: Path, args: list[Any], kw
     found = ended(program.script(from_function(train), plain_args, plain_kwargs), cwd=tmp_path)
 
     assert (found.code, found.error) == (0, "")
-    assert json.loads(found.told)[run_function.KEY] == train(*args, **kwargs)
+    assert json.loads(found.reported)[run_function.KEY] == train(*args, **kwargs)
 
 
 def test_json_values_become_what_the_hints_name(tmp_path: Path) -> None:
@@ -128,7 +130,7 @@ def test_json_values_become_what_the_hints_name(tmp_path: Path) -> None:
     found = ended(program.script(from_function(train), plain_args, plain_kwargs), cwd=tmp_path)
 
     config, at = Config(1.5, [Layer(1, (Mode.FAST,))], Path("/data")), datetime(2026, 1, 2, 3, tzinfo=UTC)
-    assert json.loads(found.told)[run_function.KEY] == train(config, Mode.FAST, pair=(1, "b"), at=at)
+    assert json.loads(found.reported)[run_function.KEY] == train(config, Mode.FAST, pair=(1, "b"), at=at)
 
 
 class Model:
@@ -257,7 +259,7 @@ def test_the_return_value_of_rank_0_is_reported(tmp_path: Path, expression: str,
     found = returned(text, cwd=tmp_path)
 
     assert (found.code, found.error) == (0, "")
-    assert return_value_in(found.told) == ("" if value is None else json.dumps(value))
+    assert return_value_in(found.reported) == ("" if value is None else json.dumps(value))
 
 
 @each_row(
@@ -273,7 +275,7 @@ def test_a_return_value_that_cannot_be_reported_fails_the_run(tmp_path: Path, ex
     """A lost value is an error at once."""
     found = returned(f"def train(): return {expression}", cwd=tmp_path)
 
-    assert (found.code, found.told) == (1, "")
+    assert (found.code, found.reported) == (1, "")
     assert words in found.error
 
 
@@ -281,10 +283,10 @@ def test_only_rank_0_reports_its_return_value(tmp_path: Path) -> None:
     """By torchrun's rank of the process, otherwise by the operator's rank of the pod."""
     text = "def train(): return 1"
 
-    told = [returned(text, cwd=tmp_path, **rank).told for rank in ({"RANK": "1"}, {"PET_NODE_RANK": "1"})]
-    both = returned(text, cwd=tmp_path, RANK="0", PET_NODE_RANK="1").told
+    reported = [returned(text, cwd=tmp_path, **rank).reported for rank in ({"RANK": "1"}, {"PET_NODE_RANK": "1"})]
+    both = returned(text, cwd=tmp_path, RANK="0", PET_NODE_RANK="1").reported
 
-    assert (told, both) == (["", ""], '{"ptjob_return_value":1}')
+    assert (reported, both) == (["", ""], '{"ptjob_return_value":1}')
 
 
 def test_the_folder_of_the_model_is_there(tmp_path: Path) -> None:
@@ -401,7 +403,7 @@ def test_the_source_of_its_classes_can_be_read(tmp_path: Path) -> None:
 
     found = returned(text, cwd=tmp_path)
 
-    assert json.loads(return_value_in(found.told)) == [
+    assert json.loads(return_value_in(found.reported)) == [
         "class Net:\n    SIZE = 1\n",
         "def helper(): pass\n",
     ]
@@ -427,7 +429,7 @@ def test_the_command_is_one_argument_that_nothing_rewrites(tmp_path: Path) -> No
     by_torchrun = program.job_command(source, lambda a: a, [1], {}, fields={"nproc_per_node": 2})
 
     assert not set("${") & set("".join(command))
-    assert json.loads(return_value_in(ended("", *command[1:], cwd=tmp_path).told)) == "$(HOME) {{ ds }} größer"
+    assert json.loads(return_value_in(ended("", *command[1:], cwd=tmp_path).reported)) == "$(HOME) {{ ds }} größer"
     assert by_torchrun[:4] == ["torchrun", "--no-python", "python", "-c"]
 
 
@@ -440,7 +442,7 @@ def test_late_arguments_follow_the_command(tmp_path: Path) -> None:
 
     found = ended("", *command[1:], '3 "b" {{', '{"rate": 1, "layers": [{"size": 2}]}', cwd=tmp_path)
     expected = train(Config(1, [Layer(2)]), place=Path('3 "b" {{'), plainly=1)
-    assert json.loads(found.told)[run_function.KEY] == expected
+    assert json.loads(found.reported)[run_function.KEY] == expected
 
 
 def test_a_program_that_is_too_large_for_a_command_is_refused() -> None:

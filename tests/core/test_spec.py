@@ -110,7 +110,7 @@ def test_the_policy_named_none_is_a_value() -> None:
 
 
 @each_row(
-    ("field", "value", "told"),
+    ("field", "value", "message"),
     [
         ("nmae", "x", "nmae: there is no such field; did you mean name?"),
         ("qqqq", "x", "qqqq: there is no such field; known: name, namespace, image"),
@@ -190,9 +190,9 @@ def test_the_policy_named_none_is_a_value() -> None:
     ],
 )
 def test_a_wrong_field_is_refused_by_its_name_and_value_and_with_what_is_allowed(
-    field: str, value: Any, told: str
+    field: str, value: Any, message: str
 ) -> None:
-    assert told in refusal(**{field: value})
+    assert message in refusal(**{field: value})
 
 
 @given(

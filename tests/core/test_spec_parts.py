@@ -36,7 +36,7 @@ def test_a_jobs_own_namespace_wins_over_a_default(values: dict[str, Any], namesp
 
 
 @each_row(
-    ("values", "told"),
+    ("values", "message"),
     [
         ({"env_from": [{"secret": ""}]}, "env_from[0].secret: '' is not allowed"),
         ({"env_from": [{"prefix": "A_"}]}, "env_from[0]: ['prefix'] is not allowed"),
@@ -55,8 +55,8 @@ def test_a_jobs_own_namespace_wins_over_a_default(values: dict[str, Any], namesp
         ),
     ],
 )
-def test_parts_in_kubernetes_words_are_checked_as_far_as_they_are_read(values: dict[str, Any], told: str) -> None:
-    assert told in refusal(**values)
+def test_parts_in_kubernetes_words_are_checked_as_far_as_they_are_read(values: dict[str, Any], message: str) -> None:
+    assert message in refusal(**values)
 
 
 # volumes
@@ -81,7 +81,7 @@ def test_a_volume_is_read_from_its_short_form_or_its_parts(written: Any, read: V
 
 
 @each_row(
-    ("written", "told"),
+    ("written", "message"),
     [
         ("runs", "volumes[1]: 'runs' is not allowed; allowed: claim:/path"),
         (":/runs", "volumes[1]: ':/runs'"),
@@ -101,8 +101,8 @@ def test_a_volume_is_read_from_its_short_form_or_its_parts(written: Any, read: V
         ("other:/data/", "volumes[1].mount_path: '/data' is not allowed; allowed: one mount per path"),
     ],
 )
-def test_a_wrong_volume_is_refused_by_its_place_in_the_list(written: Any, told: str) -> None:
-    assert told in refusal(volumes=["first:/data", written])
+def test_a_wrong_volume_is_refused_by_its_place_in_the_list(written: Any, message: str) -> None:
+    assert message in refusal(volumes=["first:/data", written])
 
 
 # environment
@@ -145,7 +145,7 @@ def test_the_environment_is_read_from_kubernetes_own_objects() -> None:
 
 
 @each_row(
-    ("env", "told"),
+    ("env", "message"),
     [
         ({"1A": "x"}, "env.1A: '1A' is not allowed; allowed: a name of letters"),
         ({"A B": "x"}, "env.A B: 'A B'"),
@@ -161,8 +161,8 @@ def test_the_environment_is_read_from_kubernetes_own_objects() -> None:
         ([{"name": "A", "valueFrom": "x"}], "env[0].valueFrom: 'x' is not allowed; allowed: a map"),
     ],
 )
-def test_a_wrong_variable_is_refused_by_its_name(env: Any, told: str) -> None:
-    assert told in refusal(env=env)
+def test_a_wrong_variable_is_refused_by_its_name(env: Any, message: str) -> None:
+    assert message in refusal(env=env)
 
 
 @each_row(
@@ -186,7 +186,7 @@ def test_requests_and_limits_are_read_apart() -> None:
 
 
 @each_row(
-    ("values", "told"),
+    ("values", "message"),
     [
         (
             {"container_resources": {"request": {}}},
@@ -217,9 +217,9 @@ def test_requests_and_limits_are_read_apart() -> None:
         ),
     ],
 )
-def test_resources_that_no_node_could_give_are_refused(values: dict[str, Any], told: str) -> None:
+def test_resources_that_no_node_could_give_are_refused(values: dict[str, Any], message: str) -> None:
     """Unknown parts and devices, wrong amounts, requests above limits, and the same resource in two fields."""
-    assert told in refusal(**values)
+    assert message in refusal(**values)
 
 
 # roles and elastic jobs
@@ -295,7 +295,7 @@ def test_pods_are_counted_with_rank_0_and_a_master_is_left_out_only_of_elastic_j
 
 
 @each_row(
-    ("policy", "more", "told"),
+    ("policy", "more", "message"),
     [
         ({"minReplicas": 1}, {}, "elastic_policy.minReplicas: there is no such field; did you mean min_"),
         ({"min_replicas": 3, "max_replicas": 2}, {}, "elastic_policy.min_replicas: 3"),
@@ -311,7 +311,7 @@ def test_pods_are_counted_with_rank_0_and_a_master_is_left_out_only_of_elastic_j
     ],
 )
 def test_an_elastic_job_that_could_never_begin_is_refused(
-    policy: dict[str, Any], more: dict[str, Any], told: str
+    policy: dict[str, Any], more: dict[str, Any], message: str
 ) -> None:
     """Wrong settings, and numbers of pods with which the ranks would wait for each other forever."""
-    assert told in refusal(elastic_policy=policy, **more)
+    assert message in refusal(elastic_policy=policy, **more)

@@ -63,6 +63,6 @@ class TestStories:
 
     def test_no_advice_has_the_spelling_of_one_place_alone(self) -> None:
         """The same texts appear in Airflow, in a pipeline and at a command line: no `memory=`, no `--memory`."""
-        told = [tell(name) for name in STORIES] + [info.advice for info in CAUSES.values()]
+        texts = [tell(name) for name in STORIES] + [info.advice for info in CAUSES.values()]
 
-        assert re.findall(r"[Cc]orrect \w+=|[Rr]aise (?:\w+=|--)", "\n".join(told)) == []
+        assert re.findall(r"[Cc]orrect \w+=|[Rr]aise (?:\w+=|--)", "\n".join(texts)) == []

@@ -233,8 +233,8 @@ async def test_somebody_elses_job_of_the_name_is_left_alone(*, is_exact: bool) -
     """The error names its owner and the remedy."""
     backend = BackendWithTakenNames(STRANGER, 1)
 
-    told = r"team/digits.*did not create: .* of 'staging'; choose another name, or"
-    with pytest.raises(JobAlreadyExists, match=told):
+    message = r"team/digits.*did not create: .* of 'staging'; choose another name, or"
+    with pytest.raises(JobAlreadyExists, match=message):
         await submit(backend, MemoryStore(), exact_name=is_exact)
 
     assert (backend.created, backend.deleted) == (1, [])
@@ -414,10 +414,10 @@ async def test_the_name_of_a_jobs_secret_cannot_be_guessed() -> None:
         submission = await submit(server, MemoryStore(), job=job)
         again = await submit(server, MemoryStore(), job=job)
         (made,) = server.jobs.values()
-        (told,) = kinds.secrets_in_env(made)
+        (secret,) = kinds.secrets_in_env(made)
         assert (submission.ref, submission.adopted, again.adopted) == (again.ref, server is other, True)
-        assert server.secrets[submission.ref.name]["metadata"]["name"] == told
-        names.append(told.removeprefix(submission.ref.name))
+        assert server.secrets[submission.ref.name]["metadata"]["name"] == secret
+        names.append(secret.removeprefix(submission.ref.name))
 
     assert names[0] != names[1]
     assert [len(each) for each in names] == [len("-code-") + 32] * 2
@@ -625,11 +625,11 @@ async def test_an_attempt_that_no_try_has_concluded_is_summarized_from_its_job(b
 
     second = await submit(backend, events.store, clear_number=1)
 
-    [told] = second.earlier
+    [summary] = second.earlier
     expected = {"attempt": 1, "job": str(first.ref), "uid": "uid-1", "outcome": "Failed", "cause": "node_lost"}
-    assert told.items() >= {**expected, "first_step": 3, "last_step": 40}.items()
-    assert told["message"] == "master-0 (rank 0) was lost"
-    assert told["advice"]
+    assert summary.items() >= {**expected, "first_step": 3, "last_step": 40}.items()
+    assert summary["message"] == "master-0 (rank 0) was lost"
+    assert summary["advice"]
 
 
 async def test_the_newest_of_many_attempts_are_kept() -> None:

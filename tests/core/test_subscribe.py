@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.skips_waits
 
 
-async def test_jobs_of_one_name_in_two_namespaces_have_boards_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_jobs_of_one_name_in_two_namespaces_are_watched_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """One triggerer follows both on one loop, over one connection; each informer watches one namespace."""
     made: list[str] = []
 

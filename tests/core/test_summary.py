@@ -33,7 +33,7 @@ def held(kind: WaitKind, reason: str, message: str = "") -> PodHistory:
 
 
 @pytest.mark.parametrize(
-    ("record", "told"),
+    ("record", "expected"),
     [
         (held(WaitKind.STUCK, "ErrImagePull", "localhost:5000/digits:1: not found"), "ErrImagePull"),
         (held(WaitKind.QUEUED, "Unschedulable", NO_CLAIM), "claim datasets not found"),
@@ -49,13 +49,13 @@ def held(kind: WaitKind, reason: str, message: str = "") -> PodHistory:
         (PodHistory(), ""),
     ],
 )
-def test_a_pending_job_has_what_it_waits_for(record: PodHistory, told: str) -> None:
+def test_a_pending_job_has_what_it_waits_for(record: PodHistory, expected: str) -> None:
     """The reason is the name of the missing object if it is known, otherwise the word that kubectl shows."""
-    assert brief(record, WAITING) == told
+    assert brief(record, WAITING) == expected
 
 
 @pytest.mark.parametrize(
-    ("record", "status", "told"),
+    ("record", "status", "expected"),
     [
         (record_of(end(code=3), restart_counts=TWICE), RUNNING, "2 restarts: exit code 3"),
         (record_of(end(message=VALUE_ERROR), restart_counts=ONCE), RUNNING, "1 restart: ValueError"),
@@ -80,13 +80,15 @@ def test_a_pending_job_has_what_it_waits_for(record: PodHistory, told: str) -> N
         (PodHistory(restart_counts=ONCE), SUCCEEDED, ""),
     ],
 )
-def test_a_job_that_has_not_failed_has_what_is_wrong_with_it(record: PodHistory, status: JobStatus, told: str) -> None:
+def test_a_job_that_has_not_failed_has_what_is_wrong_with_it(
+    record: PodHistory, status: JobStatus, expected: str
+) -> None:
     """For a running job, failures count and earlier waits do not."""
-    assert brief(record, status) == told
+    assert brief(record, status) == expected
 
 
 @pytest.mark.parametrize(
-    ("cause", "fields", "told"),
+    ("cause", "fields", "expected"),
     [
         (Cause.OUT_OF_MEMORY, {}, "worker-0: out of memory"),
         (Cause.EXIT_CODE, {"summary": "digits-worker-0 (rank 1) exited with code 3"}, "worker-0: exit code 3"),
@@ -98,13 +100,17 @@ def test_a_job_that_has_not_failed_has_what_is_wrong_with_it(record: PodHistory,
         (Cause.QUEUED, {"replica": ""}, "queued"),
     ],
 )
-def test_a_failed_job_has_the_replica_and_what_it_ended_with(cause: Cause, fields: dict[str, Any], told: str) -> None:
+def test_a_failed_job_has_the_replica_and_what_it_ended_with(
+    cause: Cause, fields: dict[str, Any], expected: str
+) -> None:
     """The reason comes from the diagnosis; a job that ended as a whole names no replica."""
-    assert brief(PodHistory(), FAILED, Diagnosis.of(cause, **{"summary": "it", "replica": WORKER, **fields})) == told
+    assert (
+        brief(PodHistory(), FAILED, Diagnosis.of(cause, **{"summary": "it", "replica": WORKER, **fields})) == expected
+    )
 
 
 @pytest.mark.parametrize(
-    ("record", "status", "told"),
+    ("record", "status", "expected"),
     [
         (record_of(end(code=3)), FAILED, "worker-0: exit code 3"),
         (record_of(end(code=1, kind=ContainerKind.INIT, container="init-pytorch")), FAILED, "worker-0: start timeout"),
@@ -127,10 +133,10 @@ def test_a_failed_job_has_the_replica_and_what_it_ended_with(cause: Cause, field
     ],
 )
 def test_a_failed_job_that_nobody_followed_has_what_its_object_tells(
-    record: PodHistory, status: JobStatus, told: str
+    record: PodHistory, status: JobStatus, expected: str
 ) -> None:
     """The reason comes from the stored history; the replica type in the operator's message is often not the cause."""
-    assert brief(record, status).startswith(told)
+    assert brief(record, status).startswith(expected)
 
 
 def test_a_reason_fits_in_a_line() -> None:

@@ -151,7 +151,7 @@ def test_a_runtime_that_has_the_image_needs_one_to_be_said() -> None:
     assert shown["containers"][0]["image"] == "tb:1"
 
 
-def test_its_pod_is_of_a_hardened_cluster() -> None:
+def test_the_pod_of_a_tensorboard_is_admitted_where_pods_are_restricted() -> None:
     """It runs wherever the training may run: restricted, bounded, without token, device, Istio or write access."""
     found = pod(
         security_context={"runAsUser": 1000, "fsGroup": 1000}, gpus=4, tolerations=[{"key": "a", "operator": "Exists"}],
@@ -274,7 +274,7 @@ def test_t9k_is_asked_for_the_tensorboard_in_its_own_fields() -> None:
     assert "tensorboardSpec" not in rendered(kind="PyTorchTrainingJob")["spec"]
 
 
-def test_a_trainjobs_is_made_like_a_pytorchjobs() -> None:
+def test_the_tensorboard_of_a_trainjob_is_made_like_that_of_a_pytorchjob() -> None:
     job, plan = beside(kind="TrainJob")
     made = deployment(job, plan, is_held_by_one_node=False)
 

@@ -114,12 +114,12 @@ def beside(status: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
     meta: dict[str, Any] = {"name": "beside", "uid": "p-1"}
     if found.pop("leaves", False):
         meta["deletionTimestamp"] = "2026-11-20T12:00:00Z"
-    told: dict[str, Any] = {"phase": found.pop("phase", "Pending")}
+    shown: dict[str, Any] = {"phase": found.pop("phase", "Pending")}
     if reason := found.pop("PodScheduled", ""):
-        told["conditions"] = [{"type": "PodScheduled", "status": "False", "reason": reason}]
+        shown["conditions"] = [{"type": "PodScheduled", "status": "False", "reason": reason}]
     if found:
-        told["containerStatuses"] = [{"name": "tensorboard", "state": found}]
-    return {"metadata": meta, "spec": {"containers": [{"name": "tensorboard"}], **spec}, "status": told}
+        shown["containerStatuses"] = [{"name": "tensorboard", "state": found}]
+    return {"metadata": meta, "spec": {"containers": [{"name": "tensorboard"}], **spec}, "status": shown}
 
 
 async def test_a_terminating_tensorboard_without_its_deployment_is_not_used() -> None:

@@ -20,7 +20,7 @@ REF = JobRef(kind="TrainJob", namespace="team", name="digits", uid="job")
 
 def job(*conditions: tuple[str, str, str], ready: int = 0, active: int = 0, **spec: Any) -> Manifest:
     """Return a job with these conditions: type, status, reason."""
-    told = [
+    found = [
         {"type": kind, "status": status, "reason": reason, "message": "why", "lastTransitionTime": LATER}
         for kind, status, reason in conditions
     ]
@@ -28,7 +28,7 @@ def job(*conditions: tuple[str, str, str], ready: int = 0, active: int = 0, **sp
         "kind": "TrainJob",
         "metadata": {"name": "digits", "creationTimestamp": CREATED},
         "spec": {"runtimeRef": {"name": "torch-distributed"}, **spec},
-        "status": {"conditions": told, "jobsStatus": [{"name": "node", "ready": ready, "active": active}]},
+        "status": {"conditions": found, "jobsStatus": [{"name": "node", "ready": ready, "active": active}]},
     }
 
 

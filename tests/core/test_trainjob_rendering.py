@@ -378,10 +378,10 @@ def test_code_is_fetched_by_the_runtimes_init_container() -> None:
 
     pod = of_pods(found)["spec"]
     [fetching], [training] = pod["initContainers"], pod["containers"]
-    told = {each["name"]: each["value"] for each in fetching["env"]}
+    values = {each["name"]: each["value"] for each in fetching["env"]}
     assert fetching.keys() == {"name", "env", "volumeMounts"}
     assert fetching["name"] == "init-code"
-    assert (told["GIT_SYNC_REPO"], told["GIT_SYNC_BRANCH"]) == (CODE["code"], "main")
+    assert (values["GIT_SYNC_REPO"], values["GIT_SYNC_BRANCH"]) == (CODE["code"], "main")
     assert {"name": "code-sync", "mountPath": f"{DEFAULT_WORKING_DIR}/code"} in training["volumeMounts"]
     assert "workingDir" not in training
     names = [each["name"] for each in found["spec"]["trainer"]["env"]]

@@ -34,7 +34,7 @@ def test_a_claim_is_found_under_its_name_or_at_its_own_mount(mnt: Path, mounted:
     assert find_output(ADDRESS, environ={}) == mnt / found / "run-1" / "m.pt"
 
 
-def test_of_several_the_one_that_has_it_is_meant(mnt: Path) -> None:
+def test_of_several_mounts_the_one_that_has_the_output_is_used(mnt: Path) -> None:
     """If two of them have it, or none, the result is an error."""
     for name in ("_new", "_old"):
         (mnt / name / "run-1").mkdir(parents=True)
@@ -46,7 +46,7 @@ def test_of_several_the_one_that_has_it_is_meant(mnt: Path) -> None:
         find_output(ADDRESS, environ={})
 
 
-def test_another_claim_is_not_taken_for_it(mnt: Path) -> None:
+def test_another_claim_is_not_used_for_an_output(mnt: Path) -> None:
     """The error names the expected path and the function that mounts the claim."""
     (mnt / "old").mkdir()
 

@@ -67,7 +67,7 @@ def test_outside_of_a_pod_nothing_owns_a_job() -> None:
     assert (environment.pod, environment.namespace) == (None, None)
 
 
-def test_on_one_machine_its_options_are_the_environments(tmp_path: Path) -> None:
+def test_on_one_machine_options_are_read_from_the_environment(tmp_path: Path) -> None:
     """The names match Airflow's section `[ptjob]`."""
     environ = {
         "PTJOB_BACKEND": "local",

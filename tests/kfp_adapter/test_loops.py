@@ -111,7 +111,7 @@ def jobs(machine: LocalStep, define: Callable[[], Any]) -> list[Job]:
 
 
 @pytest.mark.parametrize("name", FORMS)
-def test_a_loops_item_is_taken(local_pipelines: LocalStep, name: str) -> None:
+def test_an_item_of_a_loop_may_be_an_argument(local_pipelines: LocalStep, name: str) -> None:
     items, fields, shown, expected = FORMS[name]
 
     def pipeline() -> None:
@@ -176,7 +176,7 @@ def said(more: dict = {"a": [1, "b"]}) -> None:  # noqa: B006
         (said, [["--note", 'say "hi"\nand go \\', 'say "hi"\nand go \\!', '{"a": [1, "b"]}']]),
     ],
 )
-def test_every_kind_of_loop_is_taken(
+def test_every_kind_of_loop_may_give_an_argument(
     local_pipelines: LocalStep, define: Callable[..., Any], expected: list[Any]
 ) -> None:
     made = [container(job).get("args") or () for job in jobs(local_pipelines, define)]

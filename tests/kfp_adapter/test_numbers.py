@@ -28,7 +28,7 @@ def arrived(compiled: Any) -> Any:
 
 
 @given(VALUES)
-def test_constants_survive(value: Any) -> None:
+def test_constants_arrive_as_they_were_written(value: Any) -> None:
     found = unmarked(arrived(marked(value)))
 
     assert found == value
@@ -62,7 +62,9 @@ def test_a_pipelines_float_is_one(kind: str, value: Any, text: str) -> None:
         ({"a": 2.0}, {"a": 2}, '{"a": 2}'),
     ],
 )
-def test_another_value_of_a_pipeline_is_itself_alone_and_a_text_in_a_text(value: Any, alone: Any, text: str) -> None:
+def test_another_value_of_a_pipeline_keeps_its_type_alone_and_is_text_within_a_text(
+    value: Any, alone: Any, text: str
+) -> None:
     mark, in_text = mark_of("value-1", "String"), mark_of("value-1", "String", in_text=True)
     given = {"value-1": value}
 
