@@ -138,9 +138,9 @@ def test_a_job_that_failed_shows_why_and_each_replicas_end(ended: Machine) -> No
     """The reason in the task's log can be read here, too, without Airflow."""
     shown = ended.ptjob("get", "bad").output
 
-    told = [line.split()[0] for line in shown.splitlines() if "the learning rate is not a number" in line]
-    told = [word for word in told if word != "raise"]  # since 3.13, Python also quotes the source of `-c`
-    assert told == ["reason", "ValueError:"]  # near the top, and in the last line of the replica's log
+    replicas = [line.split()[0] for line in shown.splitlines() if "the learning rate is not a number" in line]
+    replicas = [word for word in replicas if word != "raise"]  # since 3.13, Python also quotes the source of `-c`
+    assert replicas == ["reason", "ValueError:"]  # near the top, and in the last line of the replica's log
     rows = [line.split() for line in shown.splitlines() if line.startswith("1 ")]
     assert re.fullmatch(r"\d+s|\d+m\d+s", rows[0].pop(3))
     assert rows == [["1", "bad-worker-0", "Failed", os.uname().nodename, "1", "Error"]]
@@ -252,11 +252,11 @@ def test_an_image_that_cannot_be_pulled_is_why_there_is_no_log(
     monkeypatch: pytest.MonkeyPatch, *, follow: bool
 ) -> None:
     """As recorded on a cluster."""
-    told = recorded("trainjob-image-missing")
-    job = {**told["job"], "status": told["seen"][-1].get("status", told["job"]["status"])}
-    backend, meta = ScriptedBackend(), told["job"]["metadata"]
+    story = recorded("trainjob-image-missing")
+    job = {**story["job"], "status": story["seen"][-1].get("status", story["job"]["status"])}
+    backend, meta = ScriptedBackend(), story["job"]["metadata"]
     backend.jobs[meta["namespace"], meta["name"]] = job
-    backend.worlds = [Observation(job=job, pods=tuple(told["seen"][-1]["pods"]))]
+    backend.worlds = [Observation(job=job, pods=tuple(story["seen"][-1]["pods"]))]
     monkeypatch.setattr(Target, "open", lambda _: backend)
     words = ["--backend", "local", "-n", meta["namespace"], "logs", meta["name"], *(["-f"] if follow else [])]
 
@@ -286,10 +286,10 @@ def test_output_of_names_can_be_passed_to_other_commands(ended: Machine, words: 
 
 def test_programs_get_a_jobs_events_with_it(ended: Machine) -> None:
     """The events of `-e` are included."""
-    told = json.loads(ended.ptjob("get", "good", "-e", "-o", "json").stdout)
+    output = json.loads(ended.ptjob("get", "good", "-e", "-o", "json").stdout)
 
-    assert told["events"] == json.loads(ended.ptjob("events", "good", "-o", "json").stdout)
-    assert {event["reason"] for event in told["events"]} == {"NotApplied"}
+    assert output["events"] == json.loads(ended.ptjob("events", "good", "-o", "json").stdout)
+    assert {event["reason"] for event in output["events"]} == {"NotApplied"}
     assert "events" not in json.loads(ended.ptjob("get", "good", "-o", "json").stdout)
 
 

@@ -107,7 +107,7 @@ def test_log_messages_are_shown_without_control_characters(machine: Machine, lev
         f"logging.getLogger('ptjob_provider').warning('%s', {SAID!r})"
     )
 
-    told = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True).stderr.decode()
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True).stderr.decode()
 
-    assert SHOWN in told
-    assert CONTROL.findall(told) == []
+    assert SHOWN in found
+    assert CONTROL.findall(found) == []

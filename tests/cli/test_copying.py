@@ -96,11 +96,11 @@ def test_there_is_no_bar_where_it_cannot_be_erased(
         words = [f"TERM={environment['TERM']}", sys.executable, "-c", AT_ONCE, "--root", str(machine.root)]
         terminal = AtTerminal(["env", *words, "data", "cp", str(tmp_path / "file"), target])
         terminal.end()
-        told = terminal.sent.decode().replace("\r\n", "\n")
+        output = terminal.sent.decode().replace("\r\n", "\n")
     else:
-        told = machine.ptjob("data", "cp", str(tmp_path / "file"), target).stderr
+        output = machine.ptjob("data", "cp", str(tmp_path / "file"), target).stderr
 
-    assert told == f"copied {tmp_path / 'file'} to {target}\n"
+    assert output == f"copied {tmp_path / 'file'} to {target}\n"
 
 
 def test_the_folder_of_a_job_has_a_bar_unless_it_is_not_wanted(monkeypatch: pytest.MonkeyPatch) -> None:

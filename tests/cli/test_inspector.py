@@ -51,13 +51,13 @@ def ask(answer: str, machine: Machine, *words: str) -> Result:
 def test_this_machine_is_a_node(machine: Machine) -> None:
     """With its cores and its memory; its GPUs are those that it lends to jobs."""
     shown = machine.ptjob("top", "node").output.splitlines()
-    (told,) = json.loads(machine.ptjob("top", "node", "-o", "json").stdout)
+    (node,) = json.loads(machine.ptjob("top", "node", "-o", "json").stdout)
 
     assert shown[0].split() == [
         *("NAME", "IPADDRESS", "ROLE", "STATUS", "GPU(Total)", "GPU(Allocated)", "CPU", "MEMORY"),
     ]
     assert shown[-2:] == ["Allocated/Total GPUs In Cluster:", "0/0 (0%)"]
-    assert (told["name"], told["cpu"]) == (socket.gethostname(), len(os.sched_getaffinity(0)))
+    assert (node["name"], node["cpu"]) == (socket.gethostname(), len(os.sched_getaffinity(0)))
 
 
 def test_cards_that_are_lent_are_counted(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,10 +108,10 @@ def test_a_source_is_shown_with_the_argument_that_reads_it(machine: Machine, tmp
     (tmp_path / "in" / "2026" / "11" / "a").write_text("1")
     (tmp_path / "in" / "2026" / "11" / "_SUCCESS").touch()
 
-    told = machine.ptjob("doctor", "--source", str(tmp_path / "in"), "-o", "json")
+    output = machine.ptjob("doctor", "--source", str(tmp_path / "in"), "-o", "json")
     missing = machine.ptjob("doctor", "--source", str(tmp_path / "none"), "-o", "json")
 
-    (check,) = [each for each in json.loads(told.stdout) if each["about"] == "source"]
+    (check,) = [each for each in json.loads(output.stdout) if each["about"] == "source"]
     assert "depth=2 reads that" in check["advice"]
     assert "No such file" in missing.stdout
 
@@ -306,14 +306,14 @@ def test_nothing_is_pruned_before_somebody_has_said_yes(machine: Machine) -> Non
     machine.ptjob("run", "--name", "ended", "--image", "none", "true")
     prune = ("prune", "--since", "0s")
 
-    told = machine.ptjob(*prune)
+    output = machine.ptjob(*prune)
     listed = machine.ptjob(*prune, "--dry-run")
     denied = ask("n", machine, *prune)
     left = machine.ptjob("list", "-o", "name").stdout
     allowed = ask("y", machine, *prune)
 
-    assert (told.exit_code, told.stdout) == (2, "")
-    assert "--yes is missing: 1 job in namespace default of" in told.stderr
+    assert (output.exit_code, output.stdout) == (2, "")
+    assert "--yes is missing: 1 job in namespace default of" in output.stderr
     assert (listed.exit_code, listed.stdout[:40]) == (0, "default/ended would be deleted: it ended")
     assert (denied.exit_code, left) == (1, "ended\n")
     assert "default/ended would be deleted" in denied.stdout

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 class ScriptedSite:
     """Returns the events of a test's script."""
 
-    def __init__(self, *told: Manifest) -> None:
-        self.told = told
+    def __init__(self, *found: Manifest) -> None:
+        self.found = found
 
     async def events(self, _ref: JobRef, _pods: Sequence[str]) -> Sequence[Manifest]:
-        return self.told
+        return self.found
 
 
 def event(reason: str, **when: Any) -> Manifest:
@@ -39,12 +39,12 @@ def event(reason: str, **when: Any) -> Manifest:
 def rows_of(ptjob: Callable[..., Result]) -> Callable[..., list[dict[str, Any]]]:
     """Return a function that returns the JSON rows of `ptjob events`."""
 
-    def rows(*told: Manifest) -> list[dict[str, Any]]:
+    def rows(*found: Manifest) -> list[dict[str, Any]]:
         job = recorded("pytorchjob-created")
         backend, meta = ScriptedBackend(), job["metadata"]
         backend.jobs[meta["namespace"], meta["name"]] = job
         words = ("events", meta["name"], "-n", meta["namespace"], "-o", "json")
-        printed: list[dict[str, Any]] = json.loads(ptjob(backend, *words, inspector=ScriptedSite(*told)).stdout)
+        printed: list[dict[str, Any]] = json.loads(ptjob(backend, *words, inspector=ScriptedSite(*found)).stdout)
         return printed
 
     return rows

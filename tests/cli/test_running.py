@@ -72,9 +72,9 @@ def test_a_run_shows_the_log_and_ends_as_the_job_ends(machine: Machine, words: l
     assert result.exit_code == 0, result.output
     assert result.stdout == "rank 0\n"
     assert "default/digits succeeded" in result.stderr
-    told = json.loads(machine.ptjob("get", "digits", "-o", "json").stdout)
-    assert told["model"]["bytes"] == 1
-    assert told["owner"].keys() == {"submitted_by", "submission"}
+    found = json.loads(machine.ptjob("get", "digits", "-o", "json").stdout)
+    assert found["model"]["bytes"] == 1
+    assert found["owner"].keys() == {"submitted_by", "submission"}
 
 
 @pytest.mark.parametrize(("error", "code"), [("ValueError", 1), ("NameError", 1), ("gaierror", 75)])
@@ -97,7 +97,7 @@ def test_a_failed_run_says_why_and_ends_with_75_only_where_the_cause_passes_by_i
 
 
 @pytest.mark.parametrize(
-    ("shown", "told"),
+    ("shown", "tail"),
     [
         (["worker-0 exited with code 1; its last lines:", "    step 5", "    ValueError: bad"], ()),
         (["worker-0 exited with code 1; its last lines:", "    ValueError: bad"], LAST),
@@ -105,7 +105,7 @@ def test_a_failed_run_says_why_and_ends_with_75_only_where_the_cause_passes_by_i
     ],
     ids=["just before", "not all", "long before"],
 )
-def test_last_lines_are_not_printed_twice_in_a_row(shown: list[str], told: tuple[str, ...]) -> None:
+def test_last_lines_are_not_printed_twice_in_a_row(shown: list[str], tail: tuple[str, ...]) -> None:
     """The error names the replica; its lines are printed above, unless much has been printed since."""
     sink, status = TerminalSink(lines_to_stderr=True, live=LiveLine()), JobStatus(phase=JobPhase.FAILED)
     ref = JobRef(kind="PyTorchJob", namespace="team", name="digits", uid="u")
@@ -115,7 +115,7 @@ def test_last_lines_are_not_printed_twice_in_a_row(shown: list[str], told: tuple
 
     with pytest.raises(JobFailed) as raised:
         raise_for(ref, JobOutcome(outcome=Outcome.FAILED, status=status, diagnosis=why), shown=sink.shown)
-    assert raised.value.diagnosis.log_tail == told
+    assert raised.value.diagnosis.log_tail == tail
 
 
 def test_a_runs_result_goes_to_stdout_alone_if_it_is_asked_for(machine: Machine) -> None:
@@ -163,9 +163,9 @@ def test_a_manifest_is_submitted_as_it_is(machine: Machine, tmp_path: Path) -> N
 def test_a_submitted_job_is_named_with_the_namespace_that_other_commands_need(machine: Machine, tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text(MANIFEST.replace("{name: by-hand", "{namespace: other, name: by-hand"))
 
-    told = machine.ptjob("submit", "-f", str(tmp_path / "job.yaml")).stderr
+    output = machine.ptjob("submit", "-f", str(tmp_path / "job.yaml")).stderr
 
-    follow, logs, delete = re.findall(r"ptjob ([^;\n]*)", told)
+    follow, logs, delete = re.findall(r"ptjob ([^;\n]*)", output)
     assert machine.ptjob(*follow.split()).exit_code == 0
     assert "by hand" in machine.ptjob(*logs.split()).stdout
     assert machine.ptjob(*delete.split()).exit_code == 0
@@ -371,9 +371,9 @@ def test_a_job_that_has_ended_is_not_deleted_at_an_interrupt(
     """Its record is kept as without an interrupt."""
     backend = InterruptedBackend(**change)
 
-    told = ptjob(backend, "run", "--delete-on-interrupt", *DIGITS).stderr
+    output = ptjob(backend, "run", "--delete-on-interrupt", *DIGITS).stderr
 
-    assert "team/digits had ended, or is gone; look at it: ptjob get" in told
+    assert "team/digits had ended, or is gone; look at it: ptjob get" in output
     assert backend.deleted == []
 
 

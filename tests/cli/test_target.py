@@ -109,16 +109,23 @@ def test_options_of_the_target_behind_a_command_override_those_before_it(home: P
     for name in ("one", "two"):
         (home / name).mkdir()
 
-    def told(*words: str) -> str:
+    def output_of(*words: str) -> str:
         return CliRunner().invoke(main, list(words)).stderr
 
     assert (
-        told("--root", "/nowhere", "list", "--root", f"{home}/two") == f"no jobs in namespace default of {home}/two\n"
+        output_of("--root", "/nowhere", "list", "--root", f"{home}/two")
+        == f"no jobs in namespace default of {home}/two\n"
     )
-    assert told("top", "job", "-n", "ml", "--root", f"{home}/one").startswith(f"no jobs in namespace ml of {home}/one")
-    assert "/none is not there" in told("data", "list", "--kubeconfig", "/none")
-    assert "--context selects a cluster and --backend local" in told("list", "--context", "c", "--backend", "local")
-    assert told("--backend", "local", "list", "--context", "c", "--backend", "kubernetes").startswith("Error: ~/.kube")
+    assert output_of("top", "job", "-n", "ml", "--root", f"{home}/one").startswith(
+        f"no jobs in namespace ml of {home}/one"
+    )
+    assert "/none is not there" in output_of("data", "list", "--kubeconfig", "/none")
+    assert "--context selects a cluster and --backend local" in output_of(
+        "list", "--context", "c", "--backend", "local"
+    )
+    assert output_of("--backend", "local", "list", "--context", "c", "--backend", "kubernetes").startswith(
+        "Error: ~/.kube"
+    )
     rendered = CliRunner().invoke(
         main, ["render", "--name", "x", "--image", "i", "-n", "ml", "--backend", "local", "ls"]
     )

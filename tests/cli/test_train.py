@@ -203,9 +203,9 @@ def test_an_interrupt_does_as_was_asked_for(machine: Machine, tmp_path: Path) ->
 
     script.send_signal(2)
 
-    _, told = script.communicate()
-    assert "was deleted: interrupted" in told
-    assert told.rstrip().endswith("KeyboardInterrupt")
+    _, found = script.communicate()
+    assert "was deleted: interrupted" in found
+    assert found.rstrip().endswith("KeyboardInterrupt")
     until("the job's end", lambda: machine.ptjob("list", "-o", "name").stdout == "", timeout=240)
 
 

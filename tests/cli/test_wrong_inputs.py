@@ -211,13 +211,13 @@ def complaint(root: Path, line: str, code: int, named: tuple[str, ...]) -> str:
     words = shlex.split(line.replace("JOB", "render --name x --image i").replace("FILES", str(root)))
     place = [] if {"--backend", "--kubeconfig", "--root"} & set(words) else ["--root", str(root / "jobs")]
     result = CliRunner().invoke(main, [*place, *words])
-    told = f"{line}\n  exit code {result.exit_code}, wanted {code}\n  {result.output.strip().splitlines()[-1:]}"
+    shown = f"{line}\n  exit code {result.exit_code}, wanted {code}\n  {result.output.strip().splitlines()[-1:]}"
     if not isinstance(result.exception, SystemExit) or result.exit_code != code:
-        return f"{told}\n  {result.exception!r}"
+        return f"{shown}\n  {result.exception!r}"
     if missing := [text for text in named if text.replace("FILES", str(root)) not in result.stderr]:
-        return f"{told}\n  does not name {missing}"
+        return f"{shown}\n  does not name {missing}"
     found = re.search(WORDS, result.stderr)
-    return f"{told}\n  says {found[0]!r}" if found else ""
+    return f"{shown}\n  says {found[0]!r}" if found else ""
 
 
 def test_each_wrong_line_is_answered_with_the_field_the_value_and_what_is_allowed(
@@ -228,7 +228,7 @@ def test_each_wrong_line_is_answered_with_the_field_the_value_and_what_is_allowe
     for name, content in FILES.items():
         (tmp_path / name).write_text(content)
 
-    wrong = [told for line, code, *named in LINES if (told := complaint(tmp_path, line, code, tuple(named)))]
+    wrong = [text for line, code, *named in LINES if (text := complaint(tmp_path, line, code, tuple(named)))]
 
     assert len(LINES) >= 60
     assert not wrong, f"{len(wrong)} of {len(LINES)} lines\n" + "\n".join(wrong)
