@@ -81,8 +81,8 @@ def retrain(name: str, *, fails: bool = False) -> None:
     run = dags["retrain"].test()
     tasks = {each.task_id: each for each in run.get_task_instances()}
     states = [str(tasks[task_id].state) for task_id in ("claim", "train")]
-    told = tasks["claim"].xcom_pull(task_ids="claim")
-    SEEN.joinpath(f"{name}.json").write_text(json.dumps({"run_id": run.run_id, "states": states, "told": told}))
+    handover = tasks["claim"].xcom_pull(task_ids="claim")
+    SEEN.joinpath(f"{name}.json").write_text(json.dumps({"run_id": run.run_id, "states": states, "handover": handover}))
 
 
 def main() -> None:

@@ -65,11 +65,11 @@ def test_every_line_of_rank_0_is_in_the_log_once(ran: Ran, dag_id: str) -> None:
 
 @pytest.mark.parametrize("dag_id", ["plain", "deferred", "sensed", "sensed_deferred"])
 def test_airflows_database_has_the_last_step_of_a_training(ran: Ran, dag_id: str) -> None:
-    told = ran.result(f"{dag_id}.progress")
+    stored = ran.result(f"{dag_id}.progress")
 
-    assert (told["phase"], told["step"], told["total"], told["metrics"]) == ("Succeeded", 3, 3, {"loss": 0.25})
-    assert told["curve"]["metrics"]["loss"][-1] == 0.25
-    assert [(row["name"], row["phase"]) for row in told["replicas"]] == [("master-0", "Succeeded")]
+    assert (stored["phase"], stored["step"], stored["total"], stored["metrics"]) == ("Succeeded", 3, 3, {"loss": 0.25})
+    assert stored["curve"]["metrics"]["loss"][-1] == 0.25
+    assert [(row["name"], row["phase"]) for row in stored["replicas"]] == [("master-0", "Succeeded")]
 
 
 @pytest.mark.parametrize("dag_id", ["sensed", "sensed_deferred"])

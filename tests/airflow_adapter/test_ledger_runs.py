@@ -28,9 +28,9 @@ class Story:
         """The final states of claim and training."""
         return list(self._run(name)["states"])
 
-    def told(self, name: str) -> dict[str, Any]:
+    def handover(self, name: str) -> dict[str, Any]:
         """The claim's return value."""
-        return dict(self._run(name)["told"])
+        return dict(self._run(name)["handover"])
 
     def run_id(self, name: str) -> str:
         return str(self._run(name)["run_id"])
@@ -63,21 +63,21 @@ def test_a_run_without_new_batches_is_skipped(story: Story, name: str) -> None:
 
 def test_the_first_training_gets_what_has_arrived(story: Story) -> None:
     assert story.states("first") == ["success", "success"]
-    assert story.read("first") == [["b1", "b2"], story.told("first")["version"]]
-    assert story.told("first")["new"] == ["b1", "b2"]
+    assert story.read("first") == [["b1", "b2"], story.handover("first")["version"]]
+    assert story.handover("first")["new"] == ["b1", "b2"]
 
 
 def test_batches_that_arrived_during_a_run_are_taken_together_by_the_next(story: Story) -> None:
     """Two events, one of them with a known batch; neither of them has triggered a run."""
-    assert story.told("fails")["new"] == ["b3", "b4"]
-    assert story.told("fails")["all"] == ["b1", "b2", "b3", "b4"]
+    assert story.handover("fails")["new"] == ["b3", "b4"]
+    assert story.handover("fails")["all"] == ["b1", "b2", "b3", "b4"]
 
 
 def test_batches_of_a_training_that_failed_are_new_again(story: Story) -> None:
     """The training failed after its model was written; the next run takes its batches together with later ones."""
     assert story.states("fails") == ["success", "failed"]
     assert story.states("after") == ["success", "success"]
-    assert story.told("after")["new"] == ["b3", "b4", "b5"]
+    assert story.handover("after")["new"] == ["b3", "b4", "b5"]
     assert story.read("after")[0] == ["b1", "b2", "b3", "b4", "b5"]
     assert "2 batches of the run" in story.log("after")
 
@@ -88,6 +88,6 @@ def test_a_consumer_reads_the_model_from_the_outlets_event(story: Story) -> None
 
     assert extra["model"]["uri"] == uri
     assert extra["model"]["sha256"] == hashlib.sha256(b"m").hexdigest()
-    assert extra["data_version"] == story.told("after")["version"]
+    assert extra["data_version"] == story.handover("after")["version"]
     assert extra["job"]["attempt"] == 1
     assert consumed["alias"] == {"uri": uri, "extra": extra}

@@ -62,19 +62,19 @@ def test_an_event_quotes_last_words_without_the_secret() -> None:
     conclusion = JobOutcome(outcome=Outcome.FAILED, status=status, diagnosis=why, result=result)
     event = JobEvent(submission=Submission.of(job_object(SECRET)), outcome=conclusion, error=f"no {SECRET}")
 
-    told = JobEvent.from_dict(json.loads(json.dumps(event.to_dict())))
+    received = JobEvent.from_dict(json.loads(json.dumps(event.to_dict())))
 
-    assert told.error == "no ***"
-    assert told.outcome is not None
-    assert told.outcome.status.message == "refused ***"
-    assert told.outcome.diagnosis is not None
-    assert told.outcome.diagnosis.summary == "it said ***"
-    assert told.outcome.diagnosis.log_tail == ("token=***", "the end")
-    assert told.outcome.result is not None
-    assert told.outcome.result["diagnosis"]["log_tail"] == ["token=***", "the end"]
-    assert (told.submission.ref.name, told.outcome.diagnosis.replica) == (SECRET, SECRET)
-    assert told.outcome.result["job"] == {"name": SECRET}
-    assert told.outcome.result["failed_replicas"] == [{"replica": SECRET, "message": "exited with code 1: ***"}]
+    assert received.error == "no ***"
+    assert received.outcome is not None
+    assert received.outcome.status.message == "refused ***"
+    assert received.outcome.diagnosis is not None
+    assert received.outcome.diagnosis.summary == "it said ***"
+    assert received.outcome.diagnosis.log_tail == ("token=***", "the end")
+    assert received.outcome.result is not None
+    assert received.outcome.result["diagnosis"]["log_tail"] == ["token=***", "the end"]
+    assert (received.submission.ref.name, received.outcome.diagnosis.replica) == (SECRET, SECRET)
+    assert received.outcome.result["job"] == {"name": SECRET}
+    assert received.outcome.result["failed_replicas"] == [{"replica": SECRET, "message": "exited with code 1: ***"}]
 
 
 def test_an_error_is_raised_without_the_secret() -> None:

@@ -21,8 +21,8 @@ async def added(kept: dict[str, Any] | None = None, **event: Any) -> list[str]:
     backend.lines = [line(1), line(2), line(3)]
     if kept is not None:
         task_instance.pushed[PROGRESS] = kept
-    told = JobEvent(submission=Submission.of(job_object()), **event)
-    await add_rest_of_log(backend, told, task_instance=task_instance, logger=logger)
+    received = JobEvent(submission=Submission.of(job_object()), **event)
+    await add_rest_of_log(backend, received, task_instance=task_instance, logger=logger)
     return logger.text.split("\n") if logger.records else []
 
 

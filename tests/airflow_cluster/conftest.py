@@ -140,9 +140,9 @@ class Lab:
 
     def ever_submitted(self, name: str) -> set[str]:
         """Return the uids of all jobs with this name prefix for which the namespace has events."""
-        told = [event["involvedObject"] for event in self.cluster.kubectl.list("events", namespace=self.namespace)]
+        objects = [event["involvedObject"] for event in self.cluster.kubectl.list("events", namespace=self.namespace)]
         return {
-            about["uid"] for about in told if about["kind"] == "PyTorchJob" and about["name"].startswith(f"{name}-")
+            about["uid"] for about in objects if about["kind"] == "PyTorchJob" and about["name"].startswith(f"{name}-")
         }
 
 

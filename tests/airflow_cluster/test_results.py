@@ -61,6 +61,8 @@ def test_a_pod_task_and_a_job_task_read_the_model_from_the_claim(lab: Lab) -> No
     states = {name: task.wait(timeout=PATIENCE) for name, task in tasks.items()}
 
     assert states == dict.fromkeys(tasks, "success"), "\n".join(task.text() for task in tasks.values())
-    told = {name: set(re.findall(r"held-out accuracy \S+ \(\d+ of 360\)", task.text())) for name, task in tasks.items()}
-    assert len(told["train"]) == 1
-    assert told["in_pod"] == told["in_job"] == told["train"]
+    accuracies = {
+        name: set(re.findall(r"held-out accuracy \S+ \(\d+ of 360\)", task.text())) for name, task in tasks.items()
+    }
+    assert len(accuracies["train"]) == 1
+    assert accuracies["in_pod"] == accuracies["in_job"] == accuracies["train"]

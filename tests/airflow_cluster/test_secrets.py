@@ -73,8 +73,8 @@ def test_secrets_that_airflow_knows_are_masked_in_the_last_output_of_a_program(
     assert "“refused: ***”" in task.errors()[0].splitlines()[0]
     assert f"it said {lab.secrets.told}" in task.lines()
     assert places_with(lab, lab.secrets.access[:PIECE]) == {"pods", "events"}
-    told = {"logs", "components", "pods", "events", "pytorchjobs"}
-    assert places_with(lab, lab.secrets.told) - THE_DATABASE == told
+    expected = {"logs", "components", "pods", "events", "pytorchjobs"}
+    assert places_with(lab, lab.secrets.told) - THE_DATABASE == expected
 
 
 def test_no_recorded_object_carries_a_credential() -> None:

@@ -44,7 +44,7 @@ class Place:
         self.write(f"{batch}/part-0", batch.encode())
         self.write(f"{batch}/_SUCCESS", b"")
 
-    def told(self) -> Counter[str]:
+    def recorded_events(self) -> Counter[str]:
         """Return the number of recorded events per batch name; a batch has one content here, so it must have one id."""
         lines = set(self.seen.read_text().splitlines()) if self.seen.exists() else set()
         ids = [line.partition(" ")[2] for line in lines]
@@ -58,13 +58,17 @@ class Place:
 
     def wait_for(self, *batches: str) -> None:
         """Wait until runs have recorded these batches."""
-        until(lambda: set(batches) <= self.told().keys(), timeout=PATIENCE, what=lambda: str(self.told()))
+        until(
+            lambda: set(batches) <= self.recorded_events().keys(),
+            timeout=PATIENCE,
+            what=lambda: str(self.recorded_events()),
+        )
 
     def settle(self) -> Counter[str]:
         """Wait a few polls and until no run is active, then return the recorded events."""
         time.sleep(5)
         until(self._is_idle, timeout=PATIENCE, what=f"the end of the runs of {self.name}")
-        return self.told()
+        return self.recorded_events()
 
     def _is_idle(self) -> bool:
         return all(run["state"] == "success" for run in self.stack.api.runs(f"consume_{self.name}"))
