@@ -76,25 +76,25 @@ def test_arriving_data_is_trained_on_and_what_is_worse_is_refused(tmp_path: Path
 
     said = done.stdout
     assert done.returncode == 0, said + done.stderr
-    told = re.findall(
+    shown = re.findall(
         r"^ *(\d)  (\d-\w{12}) +(00\d(?: 00\d)*) +(\d) +(\d+) +(0\.\d{4}) .* (champion \d|refused, .*?) *$",
         said,
         re.MULTILINE,
     )
-    assert [(new, batches, images) for _, _, new, batches, images, _, _ in told] == [
+    assert [(new, batches, images) for _, _, new, batches, images, _, _ in shown] == [
         ("001", "1", "60"),
         ("002 003", "3", "360"),
         ("004", "4", "760"),
         ("004", "4", "760"),
     ]
-    assert [outcome for *_, outcome in told] == [
+    assert [outcome for *_, outcome in shown] == [
         "champion 1",
         "champion 2",
         "refused, champion 2 stays",
         "champion 3",
     ]
-    assert len({version for _, version, *_ in told}) == 4
-    accuracies = [float(accuracy) for *_, accuracy, _ in told]
+    assert len({version for _, version, *_ in shown}) == 4
+    accuracies = [float(accuracy) for *_, accuracy, _ in shown]
     assert accuracies[2] < accuracies[1] < accuracies[3]
     assert re.search(r"^train deferred │ .*epoch 1/", said, re.MULTILINE)
     assert "digits_champion learned from the asset's event that champion 3 is in service" in said

@@ -93,8 +93,8 @@ class Loaded:
 
     def __init__(self, *command: str | Path, env: Mapping[str, str] | None = None) -> None:
         self._output = tempfile.NamedTemporaryFile("r")  # noqa: SIM115 - until the process has ended
-        told = ([str(word) for word in command], environment(env or {}), self._output.name)
-        self._process = _LOADED.Process(target=_run_loaded, args=told)
+        call = ([str(word) for word in command], environment(env or {}), self._output.name)
+        self._process = _LOADED.Process(target=_run_loaded, args=call)
         self._process.start()
 
     def end(self) -> Ended:

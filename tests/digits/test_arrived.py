@@ -49,7 +49,7 @@ def write(path: Path, images: Any, labels: Any) -> None:
     np.savez(path, images=images, labels=labels)
 
 
-def told(path: Path) -> dict[str, Any]:
+def file_facts(path: Path) -> dict[str, Any]:
     """Return the expected record of a file that was read."""
     content = path.read_bytes()
     return {"path": path.name, "bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
@@ -78,7 +78,9 @@ def test_two_ranks_train_on_what_has_arrived_and_rank_0_says_what_it_has_read(in
         f"{incoming}/002",
         f"file://{incoming}/001",
     ]
-    assert read_files(found["batches"][1]) == [told(incoming / "002" / f"part-00{number}.npz") for number in (0, 1)]
+    assert read_files(found["batches"][1]) == [
+        file_facts(incoming / "002" / f"part-00{number}.npz") for number in (0, 1)
+    ]
     assert [file["images"] for file in found["batches"][1]["files"]] == [45, 45]
     assert found["parameters"] == ranks[0].find(r"parameters agree on 2 ranks: (\w+)")
     assert sorted(path.name for path in model.parent.iterdir()) == ["model.pt", "trained_on.json"]
@@ -102,7 +104,7 @@ def test_a_batch_in_a_bucket_is_delivered_and_trained_on_as_one_in_a_folder(inco
     assert trained.code == 0, trained.output
     (found,) = json.loads(model.with_name("trained_on.json").read_text())["batches"]
     assert found["uri"] == batch
-    assert read_files(found) == [told(path) for path in sorted((incoming / "001").glob("*.npz"))]
+    assert read_files(found) == [file_facts(path) for path in sorted((incoming / "001").glob("*.npz"))]
 
 
 def test_the_data_version_of_the_environment_is_written_down(incoming: Path, tmp_path: Path) -> None:

@@ -77,10 +77,10 @@ def test_only_a_model_that_is_better_by_the_margin_becomes_the_champion(
     assert "is not better by a margin of 0.0: refused; the champion is number 1" in worse.output
     assert "is not better by a margin of 0.5: refused" in hardly.output
     assert "it is the champion, number 2" in better.output
-    told = {
+    figures = {
         tag: [points(logs / number, f"promotion/{tag}")[0] for number in "1234"] for tag in ("promoted", "generation")
     }
-    assert told == {"promoted": [1, 0, 0, 1], "generation": [1, 1, 1, 2]}
+    assert figures == {"promoted": [1, 0, 0, 1], "generation": [1, 1, 1, 2]}
     assert points(logs / "2", "champion/accuracy")[0] == pytest.approx(history(folder)[0]["accuracy"])
     assert current(folder)["sha256"] == hash_of(models["good"])
 
@@ -144,9 +144,9 @@ def rounds(folder: Path, program: Path, *arguments: str | Path) -> list[dict[str
     """Return the rounds in which the program was killed before one of its steps and started again."""
     ended = run(HERE / "struck.py", folder, program, *arguments)
     assert ended.code == 0, ended.output
-    told = [json.loads(line[6:]) for line in ended.output.splitlines() if line.startswith("round ")]
-    assert [each["killed"] for each in told] == [True] * (len(told) - 1) + [False]
-    return told
+    decisions = [json.loads(line[6:]) for line in ended.output.splitlines() if line.startswith("round ")]
+    assert [each["killed"] for each in decisions] == [True] * (len(decisions) - 1) + [False]
+    return decisions
 
 
 def assert_whole(seen: Mapping[str, Any], sizes: set[int]) -> None:
@@ -160,18 +160,18 @@ def test_a_promotion_that_is_killed_before_any_of_its_steps_is_finished_by_the_n
     models: Mapping[str, Path], champion: Path
 ) -> None:
     """Readers always find a complete champion, the old or the new one; the next try ends as if nothing had happened."""
-    told = rounds(champion, PROMOTE, "--model_path", models["good"], "--champion_dir", champion)
+    decisions = rounds(champion, PROMOTE, "--model_path", models["good"], "--champion_dir", champion)
 
     sizes = {path.stat().st_size for path in models.values()}
-    assert len(told) > 8
-    for each in told:
+    assert len(decisions) > 8
+    for each in decisions:
         assert each["code"] == 0
         assert_whole(each["left"], sizes)
         assert_whole(each["then"], sizes)
         assert each["left"]["current"]["generation"] in {2, 3}
         assert each["then"]["current"]["sha256"] == hash_of(models["good"])
         assert [decision["generation"] for decision in each["then"]["history"]] == [1, 2, 3]
-    assert {len(each["left"]["history"]) for each in told} == {2, 3}
+    assert {len(each["left"]["history"]) for each in decisions} == {2, 3}
 
 
 def test_a_promotion_that_was_taken_back_is_not_made_again_by_a_retry(
@@ -247,11 +247,11 @@ def test_a_training_starts_from_the_champion_where_there_is_one(
     models: Mapping[str, Path], champion: Path, tmp_path: Path
 ) -> None:
     """With a tiny learning rate the accuracy equals the champion's; without a champion it starts from scratch."""
-    told = (TRAIN, "--epochs", "1", "--lr", "1e-12", "--save_path", tmp_path / "model.pt", "--start_from")
+    command = (TRAIN, "--epochs", "1", "--lr", "1e-12", "--save_path", tmp_path / "model.pt", "--start_from")
 
-    warm = run(*told, champion)
+    warm = run(*command, champion)
     score = warm.find(r"held-out accuracy (\S+) \(")
-    fresh = run(*told, tmp_path / "nothing")
+    fresh = run(*command, tmp_path / "nothing")
 
     assert [warm.code, fresh.code] == [0, 0], warm.output
     assert f"starts from champion number 2 in {champion}" in warm.output

@@ -34,10 +34,10 @@ def test_an_image_has_all_labels(name: str) -> None:
 @pytest.mark.parametrize("name", ["step", "sync"])
 def test_our_pods_run_as_a_user_that_kubernetes_can_judge_and_write_nowhere_else(name: str) -> None:
     """The runtime of Kubeflow Pipelines writes to /tmp."""
-    told = dict(steps(name))
+    instructions = dict(steps(name))
 
-    assert told["USER"].split(":")[0].isdecimal()
-    assert told["VOLUME"] == "/tmp"  # noqa: S108 - the image's
+    assert instructions["USER"].split(":")[0].isdecimal()
+    assert instructions["VOLUME"] == "/tmp"  # noqa: S108 - the image's
 
 
 @pytest.mark.parametrize("name", ["digits", "step", "sync"])

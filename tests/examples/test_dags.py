@@ -90,8 +90,8 @@ class Airflow:
         """Deliver a batch and store its event in the database, as no triggerer runs here."""
         delivered = self.python(self.folder / "digits" / "deliver.py", "--to", str(self.incoming / name), *arguments)
         folder = {"AIRFLOW__CORE__DAGS_FOLDER": str(self.folder / "announcing")}
-        told = self.python(self.folder / "announcing" / ANNOUNCE.name, str(self.incoming), settings=folder)
-        assert (delivered.returncode, told.returncode) == (0, 0), delivered.stdout + told.stdout
+        output = self.python(self.folder / "announcing" / ANNOUNCE.name, str(self.incoming), settings=folder)
+        assert (delivered.returncode, output.returncode) == (0, 0), delivered.stdout + output.stdout
 
     def python(self, *command: str | Path, settings: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
         """Run a program with this Airflow's interpreter and settings, and optional further settings."""
@@ -162,10 +162,10 @@ def test_the_sweep_picks_the_best_of_its_trainings(airflow: Airflow) -> None:
     ended = airflow.run("digits_sweep")
 
     assert ended.returncode == 0, ended.stdout
-    told = re.findall(r"^learning rate (\S+): accuracy (\S+)$", ended.stdout, re.MULTILINE)
+    accuracies = re.findall(r"^learning rate (\S+): accuracy (\S+)$", ended.stdout, re.MULTILINE)
     rate, path = find(r"best is (\S+): pvc://digits/(\S+)$", ended.stdout)
-    assert [rate for rate, _ in told] == ["0.0003", "0.003", "0.03"]
-    assert rate == max(told, key=lambda pair: float(pair[1]))[0]
+    assert [rate for rate, _ in accuracies] == ["0.0003", "0.003", "0.03"]
+    assert rate == max(accuracies, key=lambda pair: float(pair[1]))[0]
     assert len(list((airflow.claim / path).parents[1].glob("*/model.pt"))) == 3
 
 

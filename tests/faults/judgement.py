@@ -105,8 +105,8 @@ def _about_lines(evidence: Evidence) -> Iterator[str]:
     expected, last = Expected.of(evidence.schedule), evidence.lives[-1]
     for number, life in enumerate(evidence.lives):
         yield from _about_life(number, life, expected, is_last=life is last)
-    told = last.in_order()
-    reached = _place_after(told[-1] if told else last.began_after, expected)
+    found = last.in_order()
+    reached = _place_after(found[-1] if found else last.began_after, expected)
     needed = len(expected.lines) if expected.whole else evidence.written
     if reached < needed and (expected.whole or not _tells_of_loss(last)):
         yield f"the log ends after {reached} lines of at least {needed}; told: {last.notices}"
@@ -123,17 +123,17 @@ def _about_life(number: int, life: Life, expected: Expected, *, is_last: bool) -
     node keeps only the log of the last run. A stopped follower may also lack the run whose end it did not observe: the
     next follower reports it.
     """
-    told, second = life.in_order(), list(expected.lines[expected.second_run :])
+    found, second = life.in_order(), list(expected.lines[expected.second_run :])
     due = list(expected.lines[_place_after(life.began_after, expected) :])
     if life.began_after in second:
-        told = [text for text in told if text in second]
-    if told == due[: len(told)] or (not is_last and told == second[: len(told)]):
+        found = [text for text in found if text in second]
+    if found == due[: len(found)] or (not is_last and found == second[: len(found)]):
         return
-    at = next(place for place in range(len(told)) if told[: place + 1] != due[: place + 1])
-    is_next_run = told[at:] == second[: len(told) - at]
+    at = next(place for place in range(len(found)) if found[: place + 1] != due[: place + 1])
+    is_next_run = found[at:] == second[: len(found) - at]
     if not (is_next_run and _tells_of_loss(life)):
         place = f"follower {number}, line {at} after {life.began_after!r}"
-        yield f"{place}: {told[at : at + 3]}, not {due[at : at + 3]}; told: {life.notices}"
+        yield f"{place}: {found[at : at + 3]}, not {due[at : at + 3]}; told: {life.notices}"
 
 
 def _place_after(text: str, expected: Expected) -> int:

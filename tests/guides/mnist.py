@@ -44,11 +44,11 @@ def stay() -> None:
 
     A test that waits for their end names another file in `stays-until`, and creates that file when they have ended.
     """
-    told = Path(__file__).with_name("stays-until")
-    if not told.exists():
+    path = Path(__file__).with_name("stays-until")
+    if not path.exists():
         time.sleep(3)
         return
-    while not Path(told.read_text()).exists():
+    while not Path(path.read_text()).exists():
         time.sleep(0.1)
 
 

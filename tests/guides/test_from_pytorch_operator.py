@@ -49,10 +49,10 @@ def test_every_line_of_the_session_does_what_the_guides_line_does(machine: Machi
     assert "backend=gloo" in said["follow"]
     assert TRAINED.search(said["follow"])
     assert accuracy(said["follow"]) > 0.9
-    told = yaml.safe_load(said["get"])
-    assert (told["phase"], told["replica_statuses"]["Master"]["succeeded"]) == ("Succeeded", 1)
-    assert {"Created", "Succeeded"} <= {each["type"] for each in told["conditions"] if each["status"] == "True"}
-    assert all(each["lastTransitionTime"] for each in told["conditions"])
+    found = yaml.safe_load(said["get"])
+    assert (found["phase"], found["replica_statuses"]["Master"]["succeeded"]) == ("Succeeded", 1)
+    assert {"Created", "Succeeded"} <= {each["type"] for each in found["conditions"] if each["status"] == "True"}
+    assert all(each["lastTransitionTime"] for each in found["conditions"])
     assert re.search(rf"NotApplied +pytorchjob/{JOB} ", said["events"])
     assert said["logs"].splitlines() == said["follow"].splitlines()[-2:]
     assert said["delete"].endswith("is deleted; its claims are as they were\n")

@@ -44,10 +44,10 @@ def test_every_line_of_the_session_trains_and_shows_what_the_pages_show(machine:
     log = said["run --name"].stdout
     assert TRAINED.search(log)
     assert accuracy(log) > 0.9
-    told = yaml.safe_load(said[f"get {RUN}"].stdout)
-    assert (told["phase"], told["job"]["kind"], told["rank0"]) == ("Succeeded", "PyTorchJob", f"{RUN}-master-0")
-    assert told["conditions"][-1]["type"] == "Succeeded"
-    assert told["tfevents"]["scalars"]["held_out/accuracy"] > 0.9
+    found = yaml.safe_load(said[f"get {RUN}"].stdout)
+    assert (found["phase"], found["job"]["kind"], found["rank0"]) == ("Succeeded", "PyTorchJob", f"{RUN}-master-0")
+    assert found["conditions"][-1]["type"] == "Succeeded"
+    assert found["tfevents"]["scalars"]["held_out/accuracy"] > 0.9
     assert said[f"logs {RUN}"].stdout.splitlines() == log.splitlines()[-2:]
     assert "NotApplied" in said[f"events {RUN}"].stdout
     assert machine.ptjob("get", RUN).exit_code == 3

@@ -147,7 +147,7 @@ def _command(driven: Driven, alive: float) -> list[str]:
 def _variables(attempt: Try) -> list[dict[str, Any]]:
     """Return the variables that KFP sets for every step."""
     fields = {"KFP_POD_NAME": "metadata.name", "KFP_POD_UID": "metadata.uid"}
-    told: list[dict[str, Any]] = [
+    variables: list[dict[str, Any]] = [
         {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in fields.items()
     ]
-    return told + ([{"name": "KFP_RETRY_INDEX", "value": str(attempt.retry)}] if attempt.retry is not None else [])
+    return variables + ([{"name": "KFP_RETRY_INDEX", "value": str(attempt.retry)}] if attempt.retry is not None else [])

@@ -56,20 +56,20 @@ def test_a_training_hands_on_model_metrics_curves_and_report(
 
     assert exit_code == 0, step.log()
     ref, log, published = JobRef.of(lab.job(run)), step.log(), step.published()
-    told, artifacts = published["parameters"], published["artifacts"]
+    parameters, artifacts = published["parameters"], published["artifacts"]
     assert f"a canary of {len(canary)} characters" in log
     assert f"── {ref} succeeded" in log
-    assert (told["job_name"], told["model_uri"]) == (ref.name, f"pvc://digits/{run}/model.pt")
-    assert (told["model_claim"], told["tfevents_uri"]) == ("digits", f"pvc://digits/{run}/logs")
-    assert told["result"]["git_revision"] == code.revision
+    assert (parameters["job_name"], parameters["model_uri"]) == (ref.name, f"pvc://digits/{run}/model.pt")
+    assert (parameters["model_claim"], parameters["tfevents_uri"]) == ("digits", f"pvc://digits/{run}/logs")
+    assert parameters["result"]["git_revision"] == code.revision
     place, _, name = artifacts["trained_model"]["uri"].rpartition("/")
     assert (place.rpartition("/")[0], name) == (f"{ROOT}/test/{run}/{TASK}", "trained_model")
-    assert artifacts["trained_model"]["metadata"]["uri"] == told["model_uri"]
-    assert json.loads(artifacts["trained_model"]["content"])["sha256"] == told["result"]["model"]["sha256"]
-    assert set(artifacts["metrics"]["metadata"]) == set(told["scalars"]) >= {"train/loss", "held_out/accuracy"}
+    assert artifacts["trained_model"]["metadata"]["uri"] == parameters["model_uri"]
+    assert json.loads(artifacts["trained_model"]["content"])["sha256"] == parameters["result"]["model"]["sha256"]
+    assert set(artifacts["metrics"]["metadata"]) == set(parameters["scalars"]) >= {"train/loss", "held_out/accuracy"}
     assert "<h2>held_out/accuracy</h2>" in artifacts["curves"]["content"]
     assert artifacts["curves"]["uri"] == f"{place}/curves"
-    assert told["result"]["model"]["sha256"] in artifacts["report"]["content"]
+    assert parameters["result"]["model"]["sha256"] in artifacts["report"]["content"]
     assert lab.ever_submitted(run) == {ref.uid}
     lab.wait_until_only_rank0_is_left(ref)
     everywhere = json.dumps([pipeline, log, published, *(lab.objects(kind) for kind in KINDS)])
@@ -86,9 +86,9 @@ def test_a_train_job_is_a_step_like_any_other(lab: Lab, trained: Cluster) -> Non
 
     assert step.wait() == 0, step.log()
     (job,) = lab.objects("trainjobs")
-    told = step.published()["parameters"]
+    parameters = step.published()["parameters"]
     assert "rank 0 of 2" in step.log().splitlines()
-    assert (told["job_name"], told["result"]["job"]["kind"]) == (job["metadata"]["name"], "TrainJob")
+    assert (parameters["job_name"], parameters["result"]["job"]["kind"]) == (job["metadata"]["name"], "TrainJob")
     assert owners(job) == [lab.controller(run)["uid"]]
 
 

@@ -72,8 +72,8 @@ class ScriptedController:
         meta = job["metadata"]
         owner = {"apiVersion": job["apiVersion"], "kind": job["kind"], "name": meta["name"], "uid": meta["uid"]}
         owners = [{**owner, "controller": True, "blockOwnerDeletion": True}]
-        told = {"name": name, "namespace": meta["namespace"], "labels": {**labels, self.LABEL: meta["name"]}}
-        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {**told, "ownerReferences": owners}, "spec": spec}
+        metadata = {"name": name, "namespace": meta["namespace"], "labels": {**labels, self.LABEL: meta["name"]}}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {**metadata, "ownerReferences": owners}, "spec": spec}
         self._kubectl.apply(pod)
 
     def pods(self) -> list[Manifest]:

@@ -127,14 +127,14 @@ _UNREAD = {
 def reduced(story: Mapping[str, Any]) -> dict[str, Any]:
     """Return the story with only those parts of status, pods and events that are read, and the controllers' labels."""
     job, looks = dict(story["job"]), [dict(look) for look in story["seen"]]
-    for told in (job, *looks):
-        if "status" in told:
-            told["status"] = _without(told["status"], {"replicaStatuses", "lastUpdateTime"})
+    for part in (job, *looks):
+        if "status" in part:
+            part["status"] = _without(part["status"], {"replicaStatuses", "lastUpdateTime"})
     for look in looks:
         if "pods" in look:
             look["pods"] = [_pod(each) for each in look["pods"]]
-        if told := [each for each in _kept(look.pop("events", []), _EVENT) if each["reason"] not in _UNREAD]:
-            look["events"] = told
+        if part := [each for each in _kept(look.pop("events", []), _EVENT) if each["reason"] not in _UNREAD]:
+            look["events"] = part
     return {**story, "job": job, "seen": looks}
 
 

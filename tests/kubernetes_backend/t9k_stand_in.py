@@ -45,11 +45,11 @@ class ScriptedT9kController(ScriptedController):
     def tell(self, phase: str, *conditions: tuple[str, str], restarts: int = 0) -> None:
         """Write the job's status: its phase, the conditions that are true, and its replicas, including deleted ones."""
         instant = "2026-11-22T00:00:00Z"
-        told = [
+        found = [
             {"type": kind, "status": "True", "reason": reason, "message": reason, "lastTransitionTime": instant}
             for kind, reason in conditions
         ]
-        self.write({"phase": phase, "conditions": told, **self._replicas(restarts)})
+        self.write({"phase": phase, "conditions": found, **self._replicas(restarts)})
 
     def wait_for_end(self) -> None:
         """Wait until all pods have ended."""

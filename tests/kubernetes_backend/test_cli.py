@@ -43,7 +43,7 @@ def test_a_failed_jobs_story_is_shown_after_its_pods_are_gone(terminal: Terminal
 
     listed = terminal.ptjob("list").output.splitlines()
     shown = terminal.ptjob("get", name).output
-    told = json.loads(terminal.ptjob("get", name, "-o", "json").stdout)
+    found = json.loads(terminal.ptjob("get", name, "-o", "json").stdout)
 
     assert listed[0].split() == ["NAME", "PHASE", "REASON", "REPLICAS", "AGE", "RAN", "KIND", "OWNER"]
     assert listed[1].split()[:7] == [name, "Failed", "worker-0:", "exit", "code", "3", "2"]
@@ -51,7 +51,7 @@ def test_a_failed_jobs_story_is_shown_after_its_pods_are_gone(terminal: Terminal
     assert "  PyTorchJob  " in listed[1]
     assert "worker-0 (rank 1) exited with code 3" in shown
     assert "ValueError: loss is nan" in shown
-    assert told["diagnosis"]["replica"] == f"{name}-worker-0"
+    assert found["diagnosis"]["replica"] == f"{name}-worker-0"
     assert terminal.pods() == []
 
 

@@ -27,8 +27,8 @@ def test_a_run_trains_verifies_and_says_so(terminal: Terminal, digits_image: str
 
     assert result.exit_code == 0, result.output
     assert result.stdout == "trains\n"
-    told = json.loads(terminal.ptjob("get", "digits", "-o", "json").stdout)
-    assert (told["phase"], told["model"]["bytes"]) == ("Succeeded", 10)
+    found = json.loads(terminal.ptjob("get", "digits", "-o", "json").stdout)
+    assert (found["phase"], found["model"]["bytes"]) == ("Succeeded", 10)
 
 
 def test_get_shows_the_reasons_of_a_job_that_waits(terminal: Terminal) -> None:

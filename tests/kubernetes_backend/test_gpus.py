@@ -46,7 +46,7 @@ async def test_a_job_gets_its_gpus_and_one_that_wants_more_says_why_it_waits(
         fits, _ = await followed(cluster, namespace, "fits", **asked, workers=2, gpus=1)
         cluster.kubectl.apply(quota(namespace))
         wait_until("the quota to count", partial(counts_none, cluster, namespace), timeout=PATIENCE)
-        (wants, sink), (may_not, told) = await asyncio.gather(
+        (wants, sink), (may_not, found) = await asyncio.gather(
             followed(cluster, namespace, "wants", **asked, gpus=3),
             followed(cluster, namespace, "may-not", **asked, gpus=5),
         )
@@ -60,5 +60,5 @@ async def test_a_job_gets_its_gpus_and_one_that_wants_more_says_why_it_waits(
     assert any(f"Insufficient {RESOURCE}" in text for text in sink.notices)
     assert may_not.diagnosis is not None
     assert (may_not.diagnosis.cause, may_not.diagnosis.retryable) == (Cause.QUOTA, False)
-    for text in (may_not.diagnosis.summary, "\n".join(told.notices)):
+    for text in (may_not.diagnosis.summary, "\n".join(found.notices)):
         assert f"the quota cards allows requests.{RESOURCE}=4 in all, less than the 5 requested at once" in text

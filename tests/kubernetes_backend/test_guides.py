@@ -56,10 +56,10 @@ def test_the_session_of_the_operators_guide_trains(
         assert template["metadata"]["annotations"]["sidecar.istio.io/inject"] == "false"
     assert TRAINED.search(said["follow"])
     assert accuracy(said["follow"]) > 0.9
-    told = yaml.safe_load(said["get"])
-    assert (told["phase"], told["replica_statuses"]["Master"]["succeeded"]) == ("Succeeded", 1)
-    assert {"Created", "Succeeded"} <= {each["type"] for each in told["conditions"] if each["status"] == "True"}
-    assert all(each["lastTransitionTime"] for each in told["conditions"])
+    found = yaml.safe_load(said["get"])
+    assert (found["phase"], found["replica_statuses"]["Master"]["succeeded"]) == ("Succeeded", 1)
+    assert {"Created", "Succeeded"} <= {each["type"] for each in found["conditions"] if each["status"] == "True"}
+    assert all(each["lastTransitionTime"] for each in found["conditions"])
     assert f"pytorchjob/{JOB}" in said["events"]
     assert f"{JOB}-master-0" in said["kubectl"]
     assert said["logs"].splitlines() == said["follow"].splitlines()[-2:]

@@ -142,14 +142,14 @@ async def test_a_job_waits_in_its_queue_with_its_reason_and_then_runs(
         waiting = {kind: await submit(backend, own_namespace, kind.lower(), kind, gpus=1) for kind in sinks}
         jobs = [(first, ListSink()), *((waiting[kind], sinks[kind]) for kind in sinks)]
         ends = [tasks.create_task(follow(backend, job, sink=sink, limits=Limits())) for job, sink in jobs]
-        told = {kind: await sink.told_so_far() for kind, sink in sinks.items()}
+        shown_by_sink = {kind: await sink.told_so_far() for kind, sink in sinks.items()}
         seen = {kind: await asyncio.to_thread(looked_at, terminal, job.ref.name) for kind, job in waiting.items()}
         found = [tasks.create_task(let_end(queues, backend, job)) for job, _ in jobs]
 
     assert [end.result().outcome for end in ends] == [Outcome.SUCCEEDED] * 3, ends
     for kind, sink in sinks.items():
-        later = sink.notices[len(told[kind]) :]
-        assert any("suspended by its queue" in text and WHY in text for text in told[kind]), sink.notices
+        later = sink.notices[len(shown_by_sink[kind]) :]
+        assert any("suspended by its queue" in text and WHY in text for text in shown_by_sink[kind]), sink.notices
         assert not any("suspended" in text for text in later), sink.notices
         assert sink.lines == ["trained"]
         shown, events = seen[kind]

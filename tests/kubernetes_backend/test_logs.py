@@ -157,10 +157,10 @@ async def test_a_stream_that_lasts_loses_nothing_to_rotation(world: World, clust
     reader = Reader(world, ref)
     await reader.end()
 
-    told = [notice.text for notice in reader.notices]
+    texts = [notice.text for notice in reader.notices]
     ends = ends_of_files(cluster, ref)
     lost = [jump for jump in jumps(reader.lines, 300_000) if jump[1] - 1 not in ends]
-    assert (lost, [text for text in told if "if anything" not in text]) == ([], [])
+    assert (lost, [text for text in texts if "if anything" not in text]) == ([], [])
     assert ends
 
 
@@ -178,12 +178,12 @@ async def test_lines_lost_to_rotation_are_reported_with_their_time(
     proxy.is_down = False
     await reader.end()
 
-    told = [(notice, *around(reader.lines, notice)) for notice in reader.notices]
-    doubted = {(number_of(before), number_of(after, 400_000)) for _, before, after in told}
+    gaps = [(notice, *around(reader.lines, notice)) for notice in reader.notices]
+    doubted = {(number_of(before), number_of(after, 400_000)) for _, before, after in gaps}
     ends, lost = ends_of_files(cluster, ref), {*jumps(reader.lines, 400_000)}
     assert doubted & lost
     assert {jump for jump in lost if jump[1] - 1 not in ends} <= doubted
-    for notice, before, after in told:  # usually one; the kubelet may begin another file while this one is read
+    for notice, before, after in gaps:  # usually one; the kubelet may begin another file while this one is read
         assert f"between {time_of(before)} and {time_of(after)}" in notice.text
         assert "was gone at the node" in notice.text
         assert after is None or nanoseconds(before.timestamp) < nanoseconds(after.timestamp)
@@ -204,14 +204,14 @@ async def test_a_log_beyond_the_limit_of_streams_is_live_once_a_stream_is_free(
     await first.has(20)
     second = Reader(world, await world.submit(counting(world, "second", count=200, pause=0.3)))
     await second.has(1)
-    told = [line.text for line in second.lines]
+    found = [line.text for line in second.lines]
     cluster.kubectl.let_end("first-master-0", "touch", "/tmp/go", namespace=world.namespace)  # noqa: S108 - in a pod
     await first.end()
     await second.has(2)
     is_live = not second.task.done()
     await second.end()
 
-    assert "all log streams of this process are in use" in told[0]
+    assert "all log streams of this process are in use" in found[0]
     assert is_live
     assert (first.texts, second.texts) == (numbered(20), numbered(200))
     assert len(second.notices) == 1

@@ -42,8 +42,8 @@ def test_the_usage_of_replicas_is_read_from_a_metrics_server(
     busy = "until [ -e /go ]; do :; done"
 
     def is_measured() -> bool:
-        told = json.loads(terminal.ptjob("top", "job", "busy", "-o", "json").stdout)
-        return all(use["cpu"] and use["cpu"] > 0.02 and use["memory"] and use["node"] == NODE for use in told)
+        foundut = json.loads(terminal.ptjob("top", "job", "busy", "-o", "json").stdout)
+        return all(use["cpu"] and use["cpu"] > 0.02 and use["memory"] and use["node"] == NODE for use in foundut)
 
     with metrics_server.serving(cluster, tell):
         terminal.ptjob("submit", "--name", "busy", "--image", INIT_IMAGE, "--workers", "2", "--cpu", "200m", busy)
@@ -51,7 +51,7 @@ def test_the_usage_of_replicas_is_read_from_a_metrics_server(
         shown = terminal.ptjob("top", "job", "busy")
         conclusion = asyncio.run(asyncio.wait_for(followed_until_measured(terminal, "busy"), PATIENCE))
         got = json.loads(terminal.ptjob("get", "busy", "-o", "json").stdout)
-        told = json.loads(terminal.ptjob("top", "job", "busy", "-o", "json").stdout)
+        found = json.loads(terminal.ptjob("top", "job", "busy", "-o", "json").stdout)
 
     assert "busy-worker-0" in shown.output
     assert shown.stderr == ""
@@ -62,7 +62,7 @@ def test_the_usage_of_replicas_is_read_from_a_metrics_server(
     for use in replicas.values():
         assert 0.02 < use["peak_cpu"] < 0.5
         assert use["peak_memory"] > 0
-    assert all(use["peak_memory"] >= replicas[use["replica"]]["peak_memory"] for use in told)
+    assert all(use["peak_memory"] >= replicas[use["replica"]]["peak_memory"] for use in found)
     assert got["usage"] == conclusion.result["usage"]
 
 

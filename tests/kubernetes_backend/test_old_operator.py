@@ -88,11 +88,11 @@ class ScriptedOldOperator(ScriptedController):
     def tell(self, *conditions: str) -> None:
         """Write the job's status with these conditions as true."""
         instant = "2026-11-22T00:00:00Z"
-        told = [
+        found = [
             {"type": each, "status": "True", "reason": f"PyTorchJob{each}", "lastTransitionTime": instant}
             for each in conditions
         ]
-        self.write({"conditions": told, "startTime": instant})
+        self.write({"conditions": found, "startTime": instant})
 
     def _make_replica(self, job: Manifest, role: str, index: int, replica: Manifest) -> None:
         name, template = job["metadata"]["name"], replica["template"]

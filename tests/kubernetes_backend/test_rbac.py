@@ -227,18 +227,18 @@ async def test_without_events_the_reason_of_a_wait_is_said_to_be_missing(account
     mount = {"name": "token", "mountPath": "/token"}
     submission = await account.submit(volumes=["outputs:/out", missing], volume_mounts=[mount])
 
-    def told(words: str) -> list[str]:
+    def notices_with(words: str) -> list[str]:
         return [text for text in sink.notices if words in text]
 
     following = asyncio.create_task(follow(account.backend, submission, sink=sink))
     async with asyncio.timeout(PATIENCE):
-        while not ((told(REFUSED) and told("waits:")) or following.done()):  # noqa: ASYNC110 - the sink has no event
+        while not ((notices_with(REFUSED) and notices_with("waits:")) or following.done()):  # noqa: ASYNC110 - the sink has no event
             await asyncio.sleep(0.1)
     await asyncio.sleep(8)  # events are requested again meanwhile
     following.cancel()
     await asyncio.wait({following})
 
-    assert len(told(REFUSED)) == 1
+    assert len(notices_with(REFUSED)) == 1
     assert following.cancelled()
 
 

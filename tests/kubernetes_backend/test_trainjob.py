@@ -100,8 +100,8 @@ async def test_one_node_that_fails_is_named_with_its_last_lines(lab: Lab) -> Non
     assert why.replica == f"{submission.ref.name}-node-0-1"
     assert "node-0-1 (rank 1) exited with code 3" in why.report(submission.ref).splitlines()[0]
     assert "the disk is full" in why.log_tail
-    told = [text for text in lab.sink.notices if "exited with code 3; its last lines:" in text]
-    assert any("the disk is full" in text for text in told)
+    found = [text for text in lab.sink.notices if "exited with code 3; its last lines:" in text]
+    assert any("the disk is full" in text for text in found)
     await stop_and_wait(lab.backend, submission.ref)
     assert await lab.backend.pods_gone(submission.ref)
 
@@ -131,9 +131,9 @@ async def test_what_trainer_has_in_a_jobs_status_is_its_progress_before_its_log(
     await once("trainerStatus")
     outcome = await following
 
-    told = outcome.progress
-    assert (outcome.outcome, told["step"], told["total"], told["eta"]) == (Outcome.SUCCEEDED, 45, 100, 720)
-    assert (told["metrics"], told["at"]) == ({"loss": 0.12}, "2026-11-20T10:05:00+00:00")
+    found = outcome.progress
+    assert (outcome.outcome, found["step"], found["total"], found["eta"]) == (Outcome.SUCCEEDED, 45, 100, 720)
+    assert (found["metrics"], found["at"]) == ({"loss": 0.12}, "2026-11-20T10:05:00+00:00")
 
 
 async def test_a_missing_runtime_is_said_with_those_that_there_are(lab: Lab) -> None:

@@ -60,8 +60,8 @@ def test_every_command_handles_it(terminal: Terminal) -> None:
     assert [result.output for result in said if result.exit_code] == []
     assert suspended == "Suspended"
     assert "digits" in listed.stdout
-    told = json.loads(shown.stdout)
-    assert (told["job"]["kind"], told["rank0"]) == ("TrainJob", "digits-node-0-0")
+    found = json.loads(shown.stdout)
+    assert (found["job"]["kind"], found["rank0"]) == ("TrainJob", "digits-node-0-0")
     objects = {event["object"].partition("/")[0] for event in json.loads(events.stdout)}
     assert {"jobset", "job", "pod"} <= objects
     assert of_a_pod["nodeSelector"]["kubernetes.io/hostname"] == node["metadata"]["name"]

@@ -51,8 +51,8 @@ def test_the_lines_that_install_the_package_pin_this_version() -> None:
 def test_the_documented_commands_of_make_exist() -> None:
     """README and CONTRIBUTING name only targets that the Makefile has."""
     texts = [(ROOT / name).read_text() for name in ("README.md", "CONTRIBUTING.md")]
-    told = {word for text in texts for word in re.findall(r"(?:^ {4}|`)make ([a-z-]+)", text, re.MULTILINE)}
+    named = {word for text in texts for word in re.findall(r"(?:^ {4}|`)make ([a-z-]+)", text, re.MULTILINE)}
     rules = re.findall(r"^([a-z][a-z -]*):", (ROOT / "Makefile").read_text(), re.MULTILINE)
     words = {word for rule in rules for word in rule.split()}
 
-    assert {"demo", "test"} <= told <= words
+    assert {"demo", "test"} <= named <= words

@@ -142,12 +142,12 @@ def download(artifacts: dict[str, Any], store: dict[str, Any]) -> None:
 def published(output_file: str, artifacts: dict[str, Any]) -> dict[str, Any]:
     """Return the output parameters, and each artifact with its metadata and any content that a store would receive."""
     with open(output_file) as file:  # noqa: PTH123 - as above
-        told = json.load(file)
+        content = json.load(file)
     found = {}
     for name, asked in artifacts.items():
-        artifact = {**asked, **told["artifacts"].get(name, {"artifacts": [{}]})["artifacts"][0]}
+        artifact = {**asked, **content["artifacts"].get(name, {"artifacts": [{}]})["artifacts"][0]}
         found[name] = {"uri": artifact["uri"], "metadata": artifact.get("metadata", {}), **_stored(artifact["uri"])}
-    return {"parameters": told.get("parameterValues", {}), "artifacts": found}
+    return {"parameters": content.get("parameterValues", {}), "artifacts": found}
 
 
 def _stored(uri: str) -> dict[str, Any]:
