@@ -135,25 +135,23 @@ def test_a_job_without_its_declared_model_fails_the_task(backend: ScriptedBacken
         sensor().poke(context())
 
 
-def test_a_job_that_was_there_and_is_gone_is_a_failure(backend: ScriptedBackend) -> None:
-    """The job's outcome is unknown."""
-    given = context()
-    show(backend, job_object("digits"))
-    sensor().poke(given)
-    show(backend, None)
-
-    with pytest.raises(AirflowFailException, match=r"uid u-1, was deleted.*unknown"):
-        sensor().poke(given)
-
-
-def test_a_job_that_was_replaced_is_a_failure_even_if_the_new_one_succeeded(backend: ScriptedBackend) -> None:
+@pytest.mark.parametrize(
+    ("instead", "message"),
+    [
+        (None, r"uid u-1, was deleted.*unknown"),
+        (job_object("digits", "Succeeded", uid="u-2"), "another job, uid u-2"),
+    ],
+)
+def test_a_job_that_is_gone_or_was_replaced_is_a_failure_even_if_the_new_one_succeeded(
+    backend: ScriptedBackend, instead: Manifest | None, message: str
+) -> None:
     """The uid is kept in the task's state, so pokes in other processes compare it as well."""
     given = context()
     show(backend, job_object("digits"))
     sensor().poke(given)
-    show(backend, job_object("digits", "Succeeded", uid="u-2"))
+    show(backend, instead)
 
-    with pytest.raises(AirflowFailException, match="another job, uid u-2"):
+    with pytest.raises(AirflowFailException, match=message):
         sensor().poke(given)
 
 

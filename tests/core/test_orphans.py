@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from ptjob_provider.core.identity import Manifest
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
-OURS = {"instance": "prod", "ids": {"dag_id": "digits", "task_id": "train", "run_id": "r1"}}
+IDS = {"dag_id": "digits", "task_id": "train", "run_id": "r1"}
+OURS = {"instance": "prod", "ids": IDS}
 
 
 def job(name: str = "digits", *, owner: Any = OURS, age: float = 60, uid: str = "", **more: Any) -> Manifest:
@@ -236,18 +237,15 @@ async def test_a_job_of_a_task_that_waits_for_a_later_one_is_stopped() -> None:
     assert [name for _, name in backend.jobs] == ["second"]
 
 
-async def test_a_later_job_of_another_installation_is_none_that_the_task_waits_for() -> None:
-    """Its ids may be the same, as in a copied installation."""
-    theirs = job("second", age=60, owner={**OURS, "instance": "staging"})
+@pytest.mark.parametrize(
+    "owners",
+    [[OURS, {**OURS, "instance": "staging"}], [{**OURS, "ids": {**IDS, "map_index": str(n)}} for n in range(2)]],
+    ids=["another installation with the same ids, as a copied one", "two mapped tasks"],
+)
+async def test_a_task_does_not_wait_for_a_later_job_of_another_owner(owners: list[Any]) -> None:
+    jobs = [job(name, age=age, owner=owner) for (name, age), owner in zip([("a", 90), ("b", 60)], owners, strict=True)]
 
-    assert await swept(holding(job("first", age=90), theirs), "running") == []
-
-
-async def test_jobs_of_two_mapped_tasks_are_not_taken_for_one_anothers() -> None:
-    ids = OURS["ids"]
-    mapped = [job(f"m{n}", age=90 - n, owner={**OURS, "ids": {**ids, "map_index": str(n)}}) for n in range(2)]  # type: ignore[dict-item]
-
-    assert await swept(holding(*mapped), "running") == []
+    assert await swept(holding(*jobs), "running") == []
 
 
 async def test_without_an_answer_the_job_is_kept_and_the_report_says_so() -> None:
@@ -302,7 +300,7 @@ async def test_programs_get_a_finding_as_data() -> None:
         "phase": "Running",
         "created_at": "2026-11-20T11:00:00+00:00",
         "instance": "prod",
-        "owner": OURS["ids"],
+        "owner": IDS,
         "why": "its task is failed",
         "stopped": False,
         "error": "",
@@ -315,7 +313,7 @@ async def test_the_newest_try_says_whether_its_job_may_run_unfollowed(
 ) -> None:
     """The DAG's author may set `wait_for_completion` between two tries."""
     backend, store = ScriptedBackend(), MemoryStore()
-    owner = Owner(instance="prod", ids=OURS["ids"], labels={})  # type: ignore[arg-type]
+    owner = Owner(instance="prod", ids=IDS, labels={})
     asked = TrainingJob.parse(name="digits", namespace="team", image="digits:1")
     for leave in (first, second):
         await ensure_submitted(backend, with_leave_running(asked, leave), owner=owner, store=store)

@@ -114,9 +114,26 @@ def test_a_manifest_that_kubectl_takes_is_taken(story: str) -> None:
             {"requests": {"cpu": 2}, "limits": {"cpu": "1500m"}},
             "containers[0].resources.requests.cpu: '2' is not allowed; allowed: at most its limit, 1500m",
         ),
+        # what the API server checks alike for all kinds; the labels of a pod template only when it is too late
+        ((*META, "labels"), {"a..b/c": "x"}, "metadata.labels: 'a..b/c' is not allowed; allowed: a name such as team"),
+        (
+            (*META, "labels"),
+            {"p" * 254 + "/c": "x"},
+            "is not allowed; allowed: a name such as team or example.com/team",
+        ),
+        ((*META, "labels"), {"team": "a b"}, "metadata.labels.team: 'a b' is not allowed; allowed: at most 63 letters"),
+        ((*META, "labels"), {"team": 7}, "metadata.labels.team: 7 is not allowed; allowed: a text; quote it"),
+        ((*META, "annotations"), {"/a": "x"}, "metadata.annotations: '/a'"),
+        ((*META, "annotations"), {"a": True}, "metadata.annotations.a: True is not allowed; allowed: a text; quote it"),
+        (
+            (*META, "annotations"),
+            {"a": "ä" * 131_072},
+            "metadata.annotations: '262145 bytes' is not allowed; allowed: at most",
+        ),
+        ((*MASTER, "template", "metadata", "labels"), {"team": "-"}, "Master.template.metadata.labels.team: '-'"),
     ],
 )
-def test_a_manifest_that_the_webhook_or_the_operator_cannot_handle_is_refused(
+def test_a_manifest_that_a_server_or_the_operator_cannot_handle_is_refused(
     path: tuple[str | int, ...], value: object, message: str
 ) -> None:
     """The text begins with the field's path in the manifest and gives what is allowed."""
@@ -148,37 +165,6 @@ def test_an_elastic_policy_needs_workers() -> None:
 
     with pytest.raises(InvalidSpec, match=r"Worker: None is not allowed; required by spec\.elasticPolicy"):
         validate(manifest)
-
-
-@each_row(
-    ("path", "value", "message"),
-    [
-        ((*META, "labels"), {"a..b/c": "x"}, "metadata.labels: 'a..b/c' is not allowed; allowed: a name such as team"),
-        (
-            (*META, "labels"),
-            {"p" * 254 + "/c": "x"},
-            "is not allowed; allowed: a name such as team or example.com/team",
-        ),
-        ((*META, "labels"), {"team": "a b"}, "metadata.labels.team: 'a b' is not allowed; allowed: at most 63 letters"),
-        ((*META, "labels"), {"team": 7}, "metadata.labels.team: 7 is not allowed; allowed: a text; quote it"),
-        ((*META, "annotations"), {"/a": "x"}, "metadata.annotations: '/a'"),
-        ((*META, "annotations"), {"a": True}, "metadata.annotations.a: True is not allowed; allowed: a text; quote it"),
-        (
-            (*META, "annotations"),
-            {"a": "ä" * 131_072},
-            "metadata.annotations: '262145 bytes' is not allowed; allowed: at most",
-        ),
-        ((*MASTER, "template", "metadata", "labels"), {"team": "-"}, "Master.template.metadata.labels.team: '-'"),
-    ],
-)
-def test_metadata_that_no_object_may_have_is_refused(path: tuple[str | int, ...], value: object, message: str) -> None:
-    """The API server checks it alike for all kinds; the labels of a pod template only when it is too late."""
-    manifest = changed("manifest-args-only", path, value)
-
-    with pytest.raises(InvalidSpec) as error:
-        validate(manifest)
-
-    assert message in str(error.value)
 
 
 def test_metadata_that_the_api_server_takes_is_taken() -> None:
