@@ -92,6 +92,7 @@ GROUPS = {
         f"{BACKEND}/test_guides.py",
         f"{BACKEND}/test_old_operator.py",
         f"{BACKEND}/test_pytorchtrainingjob.py",
+        f"{BACKEND}/test_survive_preemption.py",
         f"{BACKEND}/test_trainjob_cli.py",
         f"{BACKEND}/test_trainjob_code.py",
         f"{BACKEND}/test_trainjob_fields.py",

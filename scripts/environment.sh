@@ -8,6 +8,7 @@
 #   scripts/environment.sh airflow-version CONSTRAINTS FOLDER   one row of `make test-versions`
 #   scripts/environment.sh release       .venv-release   what builds and lists a release's files, for `make release`
 #   scripts/environment.sh wheel CONSTRAINTS FOLDER REQUIREMENT...   a fresh environment for a test of the built wheel
+#   scripts/environment.sh beside-torch VERSION FOLDER REQUIREMENT...   libraries for a Python that has PyTorch, for pods
 #   scripts/environment.sh page          build the Training page of Airflow; the word airflow does that, too, if npm is there
 #   scripts/environment.sh constraints   compile constraints/*.txt anew from pyproject.toml
 #
@@ -124,6 +125,16 @@ wheel() {
   "${install[@]}" --offline "$@" 2>/dev/null || "${install[@]}" "$@"
 }
 
+# beside_torch VERSION FOLDER REQUIREMENT...: libraries without PyTorch and NumPy, for another Python that has both.
+beside_torch() {
+  local version="$1" folder="$2"
+  shift 2
+  adopt_pip_settings
+  install_uv
+  "$UV" pip install --quiet --target "$folder" --python-version "$version" --only-binary :all: \
+    --overrides <(printf '%s ; python_version < "3"\n' torch numpy) "$@"
+}
+
 case "${1:-}" in
   airflow)
     environment .venv constraints/airflow.txt airflow,s3,demo test lint stack docs
@@ -138,6 +149,10 @@ case "${1:-}" in
   wheel)
     shift
     wheel "$@"
+    ;;
+  beside-torch)
+    shift
+    beside_torch "$@"
     ;;
   constraints)
     adopt_pip_settings
@@ -156,5 +171,5 @@ case "${1:-}" in
     compile constraints/bench.txt "" bench </dev/null
     compile constraints/release.txt "" release </dev/null
     ;;
-  *) die "usage: scripts/environment.sh airflow|airflow-version|kfp|kfp-oldest|bench|release|wheel|page|constraints" ;;
+  *) die "usage: scripts/environment.sh airflow|airflow-version|kfp|kfp-oldest|bench|release|wheel|beside-torch|page|constraints" ;;
 esac
