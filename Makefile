@@ -118,6 +118,12 @@ soak: env-airflow ## 1,000 random fault schedules between the jobs and that Kube
 soak-kfp: env-kfp ## a hundred steps of pipelines on that Kubernetes, killed, terminated and deleted at random moments
 	@PYTHONPATH=tests:. .venv-kfp/bin/python -m kfp_cluster --soak $(or $(COUNT),100)
 
+.PHONY: soak-preemptions
+soak-preemptions: env-airflow ## pods taken away at random moments: COUNT=1000 schedules with stand-ins, JOBS=100 on a cluster (SEED=)
+	@PTJOB_COUNT=$(or $(COUNT),1000) PTJOB_SEED=$(or $(SEED),0) .venv/bin/python -m pytest -q -n auto -p no:cacheprovider \
+		tests/airflow_adapter/test_preemptions.py -k test_whatever_happens_to_a_task_it_never_has_two_jobs
+	@PYTHONPATH=tests:. .venv/bin/python -m preempted --count $(or $(JOBS),100) $(if $(SEED),--seed $(SEED))
+
 .PHONY: soak-checkpoints
 soak-checkpoints: env-airflow ## 200 half-written checkpoints of each format; what is found must load in the library that has written it
 	@[ -d .venv-checkpoints ] || scripts/environment.sh wheel airflow .venv-checkpoints torch transformers accelerate lightning safetensors

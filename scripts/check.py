@@ -99,7 +99,7 @@ GROUPS = {
         f"{BACKEND}/test_trainjob_outputs.py",
         f"{BACKEND}/test_trainjob_runtimes.py",
     ),
-    "second-cluster": ("tests/cluster", f"{BACKEND}/test_crashes.py", f"{BACKEND}/test_hardened.py"),
+    "second-cluster": ("tests/cluster", f"{BACKEND}/test_crashes.py", f"{BACKEND}/test_hardened.py", "tests/preempted"),
     "demos": (
         "tests/demo",
         "tests/retraining",
@@ -125,7 +125,7 @@ CHANGED = {
     "specs": ("core/spec", "core/manifest", "core/kinds"),
     "queues": ("kueue", "arena", "usage", "metrics"),
     "kinds": ("core/kinds", "trainjob", "t9k", "runtimes", "from-"),
-    "second-cluster": ("tests/cluster", "probe", "pod_start"),
+    "second-cluster": ("tests/cluster", "tests/preempted", "core/run/preemptions", "probe", "pod_start"),
     "demos": ("demo/", "dags/", "retrain", "docker/digits"),
     "images": ("docker/", "pyproject.toml", "constraints/", "scripts/release"),
     "faults": ("kubernetes/informer", "kubernetes/client", "kubernetes/logs", "core/run", "tests/faults"),

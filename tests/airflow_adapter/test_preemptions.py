@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import random
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from ptjob_provider.airflow.triggers import PyTorchJobTrigger
 
 pytestmark = pytest.mark.usefixtures("comms")
+
+FIRST, COUNT = (int(os.environ.get(name, default)) for name, default in (("PTJOB_SEED", "0"), ("PTJOB_COUNT", "200")))
+"""Seeds of the schedules with stand-ins; `make soak-preemptions` tries more of them."""
 
 
 @pytest.fixture(autouse=True)
@@ -276,7 +280,7 @@ def test_a_try_that_was_replaced_in_its_pause_makes_no_next_attempt(
 
 
 @since(3, 3, "a state store of the task")
-@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + COUNT))
 def test_whatever_happens_to_a_task_it_never_has_two_jobs(
     seed: int, serve: Callable[[Any], None], comms: FakeComms
 ) -> None:

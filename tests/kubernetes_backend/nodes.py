@@ -1,20 +1,48 @@
-"""Jobs on a node without a kubelet: the node is created for the story, and deleted afterwards."""
+"""Jobs on a node without a kubelet: one created for a story, and deleted afterwards, or the cluster's own."""
 
 from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING, Any
 
+from cluster.shell import until
 from kubernetes_backend.failure import TRAINS, Act, Failure, shell, worker
 from kubernetes_backend.starts import STANDS_STILL, after
 from kubernetes_backend.world import JOB
 
 if TYPE_CHECKING:
+    from cluster.boot import Cluster
     from cluster.kubectl import Kubectl
     from kubernetes_backend.world import World
 
 NODE = "silent"
 TAINT = {"key": "maintenance", "value": "now", "effect": "NoExecute"}
+
+LEAVES_SOON: list[dict[str, Any]] = [
+    {"key": f"node.kubernetes.io/{key}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 3}
+    for key in ("unreachable", "not-ready")
+]
+"""Tolerations of a pod that has to leave a lost node after three seconds; by default it is five minutes."""
+
+
+def lose_node(cluster: Cluster, namespace: str) -> None:
+    """Stop the kubelet, and start it again once all running pods of the namespace have to leave the lost node.
+
+    The controller manager doubts a node after 50 seconds. The cluster must be one that a test may harm. Its operators
+    tolerate a lost node for five minutes.
+    """
+
+    def have_to_leave() -> bool:
+        pods = cluster.kubectl.list("pods", namespace=namespace)
+        running = [pod["metadata"] for pod in pods if pod["status"].get("phase") == "Running"]
+        return bool(running) and all("deletionTimestamp" in meta for meta in running)
+
+    cluster.kill("kubelet")
+    try:
+        until("the pods to have to leave", have_to_leave, timeout=240)
+    finally:
+        cluster.start("kubelet")
+        cluster.wait_for("kubelet")
 
 
 def _make_node(kubectl: Kubectl, _: str) -> None:
