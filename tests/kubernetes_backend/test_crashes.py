@@ -1,4 +1,4 @@
-"""Tests of crashes while a job is followed: of the API server, the kubelet, and a pod."""
+"""Tests of crashes while a job is followed: of the API server, the kubelet, a pod, and a node."""
 
 from __future__ import annotations
 
@@ -8,14 +8,20 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cluster.images import INIT_IMAGE
+from cluster.layout import NODE
+from cluster.shell import until
 from cluster_world import PATIENCE, config_of
 from fakes import ListSink, MemoryStore
+from kubernetes_backend.nodes import LEAVES_SOON, lose_node
+from ptjob_provider.core.diagnosis import Limits
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.kubernetes import KubernetesBackend
-from ptjob_provider.core.run.follow import follow
+from ptjob_provider.core.run.follow import FollowOptions, follow
 from ptjob_provider.core.run.outcome import Outcome
+from ptjob_provider.core.run.session import Session
 from ptjob_provider.core.run.submit import Submission, ensure_submitted
 from ptjob_provider.core.spec import TrainingJob
+from ptjob_provider.core.spec.on_finish import OnFinishAction
 from recorded import OWNER
 
 if TYPE_CHECKING:
@@ -85,3 +91,36 @@ async def test_a_notice_says_that_lines_were_lost_with_a_pod(own_cluster: Cluste
     assert "its log is not on its node any more; what it wrote after" in sink.lines[loss]
     assert sink.lines[:loss] == ALL[:loss]
     assert again == ALL[: len(again)]
+
+
+async def test_a_try_trains_again_after_its_node_was_lost(own_cluster: Cluster, own_namespace: str) -> None:
+    """The pods had to leave a node whose kubelet was silent; the next attempt waits until the node has ended them."""
+    sink, small = ListSink(), {"cpu": "50m", "termination_grace_period_seconds": 1, "tolerations": LEAVES_SOON}
+    command = ["sh", "-c", '[ "$PTJOB_ATTEMPT" = 2 ] || sleep 900']
+    job = TrainingJob.parse(name="lost", namespace=own_namespace, image=INIT_IMAGE, command=command, workers=2, **small)
+    session = Session(
+        backend=KubernetesBackend(config_of(own_cluster.layout.kubeconfig)),
+        owner=OWNER,
+        store=MemoryStore(),
+        sink=sink,
+        on_finish_action=OnFinishAction.KEEP_JOB,
+        api_error_timeout=PATIENCE,
+        tell=sink.notice,
+        how_to_follow=FollowOptions(limits=Limits(max_preemptions=1)),
+    )
+    async with asyncio.timeout(3 * PATIENCE):
+        trying = asyncio.create_task(session.until_end(job))
+        await asyncio.to_thread(
+            until, "both pods to run", lambda: both_run(own_cluster, own_namespace), timeout=PATIENCE
+        )
+        await asyncio.to_thread(lose_node, own_cluster, own_namespace)
+        _, outcome = await trying
+
+    assert (outcome.outcome, [each["cause"] for each in outcome.preemptions]) == (Outcome.SUCCEEDED, ["node_lost"])
+    assert [each["node"] for each in outcome.preemptions] == [NODE]
+    assert any("lost its node (DeletionByTaintManager)" in each for each in sink.notices), sink.notices
+
+
+def both_run(cluster: Cluster, namespace: str) -> bool:
+    pods = cluster.kubectl.list("pods", namespace=namespace)
+    return [pod["status"].get("phase") for pod in pods] == ["Running", "Running"]
