@@ -1,4 +1,4 @@
-"""`python -m preempted`: take trainings' pods away on a second cluster, as schedules say (`make soak-preemptions`)."""
+"""`python -m preempted`: take trainings' pods away as schedules say, on a cluster of its own."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ import time
 
 from cluster import boot
 from cluster.boot import Cluster
-from cluster.fixtures import OWN_NUMBER
 from cluster.layout import Layout
-from cluster.shell import Progress, locked
+from cluster.shell import Progress
 from preempted.judgement import problems, sentences
 from preempted.trials import line, tried
 
 UNMET = 69  # EX_UNAVAILABLE
+NUMBER = 2
+"""The cluster's number: tests that run meanwhile keep theirs."""
 
 
 def main() -> int:
@@ -31,8 +32,8 @@ def main() -> int:
         sys.stderr.write(f"{reason}\n")
         return UNMET
     first = random.SystemRandom().randrange(10**6) if arguments.seed is None else arguments.seed
-    cluster = Cluster.of(Layout.of(os.environ, number=OWN_NUMBER))
-    with locked(cluster.layout.cache / "own-cluster.lock"), cluster.borrowed(Progress()):
+    cluster = Cluster.of(Layout.of(os.environ, number=NUMBER))
+    with cluster.borrowed(Progress()):
         return asyncio.run(_run(cluster, first, arguments.count))
 
 
