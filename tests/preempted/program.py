@@ -58,12 +58,12 @@ save() {{
   note saved $step
 }}
 until [ -e $top/finish ]; do
-  sleep 0.2
+  sleep 0.3
   step=$((step+1))
   note step $step
   echo "step $step/{total} loss: 0.5"
   if [ -n "$stopping" ]; then save 0; exit 143; fi
-  [ $((step % {every})) -ne 0 ] || save 0.8
+  [ $((step % {every})) -ne 0 ] || save 1.5
 done
 save 0
 : > $top/over-$PTJOB_ATTEMPT

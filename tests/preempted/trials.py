@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from cluster.boot import Cluster
     from preempted.trial import Evidence
 
-AT_A_TIME = 8
+AT_A_TIME = 5
 
 
 @contextlib.asynccontextmanager
