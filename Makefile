@@ -94,6 +94,10 @@ bench-code: env-airflow env-bench ## from a saved edit to the first line of the 
 bench-triggerer: env-airflow ## 10,000 deferred tasks in one real triggerer for ten minutes (root, Go; PostgreSQL)
 	@PYTHONPATH=tests:. .venv/bin/python -m benchmarks.triggerer $(if $(JOBS),--jobs=$(JOBS))
 
+.PHONY: bench-recovery
+bench-recovery: env-airflow env-bench ## from an eviction to the next job, ours beside others', into docs/explanation/benchmarks.md (COUNT=3: only prints)
+	@PYTHONPATH=tests:. .venv/bin/python -m benchmarks.recovery $(if $(COUNT),--count=$(COUNT),--write)
+
 .PHONY: bench-watcher
 bench-watcher: env-airflow ## what watching 10,000 files costs, ours beside others', into docs/how-to/data-arrival.md (FILES=1000: only prints)
 	@PYTHONPATH=tests:. .venv/bin/python -m benchmarks.watcher $(if $(FILES),--files=$(FILES),--write)

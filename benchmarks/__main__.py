@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks import meter, overhead, report
-from benchmarks.contestants import PEERS
+from benchmarks.contestants import PEERS, peer_version
+from benchmarks.recovery import PAGE, kept
 from benchmarks.report import figures
 from benchmarks.run import SECTIONS, Run
 from cluster.boot import Cluster
@@ -42,7 +43,7 @@ def main() -> int:
         page = report.page(results, most=max(arguments.sizes), machine=machine())
         sys.stdout.write(page)
         if arguments.write:
-            (DOCS / "explanation" / "benchmarks.md").write_text(page)
+            PAGE.write_text(page + kept(PAGE.read_text()))
             draw(results, Path(scratch))
     return 0
 
@@ -85,12 +86,6 @@ def machine() -> dict[str, str]:
         "Server": "Kubernetes 1.34.4, etcd 3.6.5 and training-operator 1.9.4 on the same machine",
         "Clients": f"{meter.versions(*packages)}, {peer_version()}",
     }
-
-
-def peer_version() -> str:
-    """Return the version of the measured kubeflow SDK."""
-    command = (str(PEERS), "-c", "from importlib.metadata import version; print(version('kubeflow-training'))")
-    return f"kubeflow-training {subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()}"
 
 
 def draw(results: Results, scratch: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -81,3 +82,9 @@ EVERYBODY: Sequence[Contestant] = (
         why="each waiting job takes a thread",
     ),
 )
+
+
+def peer_version() -> str:
+    """Return the version of the measured kubeflow SDK."""
+    command = (str(PEERS), "-c", "from importlib.metadata import version; print(version('kubeflow-training'))")
+    return f"kubeflow-training {subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()}"

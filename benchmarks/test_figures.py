@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks import meter
+from benchmarks import meter, recovery
 from benchmarks.results import Results, Target, targets
 from benchmarks.waiting import since_seen
 
@@ -59,3 +59,36 @@ def test_a_target_is_judged_by_the_stricter_limit_that_holds(reached: float, *, 
 def test_a_target_without_measurements_is_reported_as_not_measured() -> None:
     """An empty run reaches no target and misses none."""
     assert {each.verdict for each in targets(Results(), 100)} == {"not measured"}
+
+
+def test_a_new_page_of_make_bench_keeps_the_section_of_make_bench_recovery() -> None:
+    section = f"{recovery.BEGIN}## Old\n{recovery.END}"
+    assert recovery.kept(f"# Page\n\n{section}more\n") == f"\n{section}"
+    assert recovery.kept("# Page\n") == ""
+
+
+def test_a_pod_has_ended_once_its_containers_have_and_a_job_once_it_has_failed() -> None:
+    """Events come again when a watch begins anew; the first counts."""
+    seen = recovery.Seen()
+    pod = {
+        "metadata": {"name": "ours-1-x-master-0", "uid": "pod"},
+        "status": {"containerStatuses": [{"state": {"running": {}}}]},
+    }
+    job = {
+        "metadata": {"name": "ours-1-x", "uid": "job"},
+        "status": {"conditions": [{"type": "Running", "status": "True"}]},
+    }
+    seen.note(recovery.PODS, "ADDED", pod)
+    seen.note(recovery.JOBS, "ADDED", job)
+    assert not seen.ended
+
+    pod["status"] = {"containerStatuses": [{"state": {"terminated": {}}}]}
+    job["status"] = {"conditions": [{"type": "Failed", "status": "True"}]}
+    seen.note(recovery.PODS, "MODIFIED", pod)
+    seen.note(recovery.JOBS, "MODIFIED", job)
+    first = dict(seen.ended)
+    seen.note(recovery.PODS, "DELETED", pod)
+
+    assert (seen.ended, seen.ended.keys()) == (first, {"pod", "job"})
+    assert [name for name, _, _ in seen.of(recovery.PODS, "ours-1")] == ["ours-1-x-master-0"]
+    assert seen.of(recovery.JOBS, "ours-11") == []
