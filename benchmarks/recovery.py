@@ -5,7 +5,7 @@ a loop, and what restarts within the job. Each job has one pod, which ends at SI
 starts a job; once all of them have run for a while, the pods are evicted one after the other.
 
 Seconds count from the watch event in which the evicted pod's container has ended, to the watch event of the next job
-(a pod, where there is no job or it stays), and to the time that the next pod's program writes down.
+(a pod, where there is no job or it stays), and to the file that the next pod's program makes.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ HEADER = ("", "evictions", "not gone on", "job failed p50", "p99", "new job p50"
 METHOD = """\
 Seconds since the end of the evicted pod's container, as a watch shows it: until its job had failed, where the job is
 replaced; until the next job was there (a pod, where there is no job or it stays); and until the next pod's program
-wrote down the time. With 100 evictions or fewer, p99 is the longest. `make bench-recovery` starts a job of each
+made a file. With 100 evictions or fewer, p99 is the longest. `make bench-recovery` starts a job of each
 contender, all of one pod, and evicts the pods one after the other through the Eviction API. One real Airflow with its
 default settings runs the operators, deferred; KubernetesPodOperator has `retries=2`. The SDK's loop waits with
 `wait_for_job_conditions` as it is, which asks every 15 s, and creates the job again. The programs end at SIGTERM.
@@ -78,7 +78,7 @@ SCRIPT = """
 cd /state
 if [ -e {name}.began ]; then
   [ -z "$PTJOB_CHECKPOINT_DIR" ] || [ -n "$PTJOB_RESUME_FROM" ] || exit 9
-  date +%s.%N > {name}.tmp; mv {name}.tmp {name}.step
+  touch {name}.step
   until [ -e {turn}.over ]; do sleep 1; done
   exit 0
 fi
@@ -233,7 +233,7 @@ class Bench:
             return None
         ended, made = self.seen.ended[uid], self.seen.of(contender.made, name)[before][2]
         failed = self.seen.ended[jobs[0]] - ended if is_replaced else math.nan
-        return Recovery(failed=failed, job=made - ended, step=float(step.read_text()) - ended)
+        return Recovery(failed=failed, job=made - ended, step=step.stat().st_mtime - ended)
 
     async def take_turn(self, turn: int, contenders: Sequence[Contender]) -> None:
         """Start a job of each contender, evict them all one after the other, and let the jobs end."""
