@@ -270,7 +270,7 @@ def run_everything(scratch: Path, groups: Sequence[str], *, only: bool = False) 
                 lanes[lane].append(step)
         if {*ON_BACKEND} <= {*groups} and not only:
             measured = cluster_coverage_steps(scratch, builds)
-        done = run([] if only else lint_steps(), scratch)
+        done = run([*([] if only else lint_steps()), builds.page], scratch)
         done += run_beside(lanes, scratch)
     return [*done, *run(measured, scratch)]
 
@@ -281,11 +281,12 @@ class Builds:
     def __init__(self) -> None:
         self.programs = _build("the cluster's programs and boot", "prepare")
         self.images = _build("images", "prepare-images", needs=self.programs)
+        self.page = _build("the Training page", "prepare-page")
         self.s3 = _build("the S3 server", "prepare-s3")
         self.queues = _build("Arena, Kueue, metrics server", "prepare-queues", needs=self.programs)
 
     def steps(self, groups: Sequence[str]) -> list[Step]:
-        """Return the required build steps, in the order of execution."""
+        """Return the required build steps of the lane, in the order of execution; the page comes before all lanes."""
         wanted = [self.s3, self.programs, self.images]
         return [*wanted, self.queues] if "queues" in groups else wanted
 

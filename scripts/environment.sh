@@ -138,7 +138,7 @@ beside_torch() {
 case "${1:-}" in
   airflow)
     environment .venv constraints/airflow.txt airflow,s3,demo test lint stack docs
-    (page) || say "   Airflow works without the page, and its tests are skipped"
+    (page) || say "   Airflow works without the page; \`make test\` installs npm as root on Debian, or skips the tests of the page"
     ;;
   kfp) environment .venv-kfp constraints/kfp.txt kfp,demo test ;;
   kfp-oldest) environment .venv-kfp-oldest constraints/kfp-oldest.txt kfp test ;;

@@ -7,7 +7,6 @@ import contextlib
 import json
 import os
 import select
-import shutil
 import subprocess
 import tempfile
 import time
@@ -30,11 +29,7 @@ SEPARATOR = b"\0"
 
 def unmet() -> str:
     """Return one line that says why this machine has no browser and can install none, or ""."""
-    if shutil.which(PACKAGE):
-        return ""
-    if os.geteuid() != 0:
-        return f"Chromium is not installed: install the package {PACKAGE}, or run this as root"
-    return debian.unmet()
+    return debian.unmet_program(PACKAGE)
 
 
 @contextlib.contextmanager

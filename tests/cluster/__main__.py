@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cluster import binaries, boot, step_image, sync_image, training_image
+from cluster import binaries, boot, debian, step_image, sync_image, training_image
 from cluster.boot import Cluster
 from cluster.layout import Layout
 from cluster.shell import ClusterFailed, Progress
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 UNMET = 69  # EX_UNAVAILABLE
+ENVIRONMENT = Path(__file__).parents[2] / "scripts" / "environment.sh"
 
 
 def main() -> int:
@@ -28,8 +31,7 @@ def main() -> int:
     parser.add_argument("--number", type=int, default=0, help="which cluster, if there are several on this machine")
     parser.add_argument("command", nargs="*", help="after `run --`: what uses the cluster, with KUBECONFIG set")
     arguments = parser.parse_args()
-    reason = boot.not_root() if arguments.word == "down" else boot.unmet()
-    if reason:
+    if reason := UNMET_OF.get(arguments.word, boot.unmet)():
         sys.stderr.write(f"{reason}\n")
         return UNMET
     cluster = Cluster.of(Layout.of(os.environ, number=arguments.number))
@@ -58,6 +60,14 @@ def prepare_images(cluster: Cluster) -> None:
     tell = Progress()
     for image in (training_image.DIGITS, sync_image.SYNC, step_image.STEP):
         image.build(cluster.layout, tell)
+
+
+def prepare_page(_: Cluster) -> None:
+    """Build the Training page of Airflow, with Debian's npm if this machine has none."""
+    if not shutil.which("npm"):
+        debian.install(("npm",), Progress())
+    if code := subprocess.run((ENVIRONMENT, "page"), check=False).returncode:
+        sys.exit(code)
 
 
 def prepare_s3(cluster: Cluster) -> None:
@@ -116,11 +126,17 @@ WORDS: dict[str, Callable[[Cluster], None]] = {
     "down": down,
     "prepare": prepare,
     "prepare-images": prepare_images,
+    "prepare-page": prepare_page,
     "prepare-s3": prepare_s3,
     "prepare-queues": prepare_queues,
     "images": images,
     "hold": hold,
 }
+UNMET_OF: dict[str, Callable[[], str]] = {
+    "down": boot.not_root,
+    "prepare-page": lambda: debian.unmet_program("npm"),
+}
+"""Words that need less than a cluster, and what says why this machine lacks it."""
 
 if __name__ == "__main__":
     sys.exit(main())

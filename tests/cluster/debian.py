@@ -46,6 +46,15 @@ def unmet() -> str:
     return ""
 
 
+def unmet_program(name: str) -> str:
+    """Return the reason why a program is missing and its package, of the same name, cannot be installed; or ""."""
+    if shutil.which(name):
+        return ""
+    if os.geteuid() != 0:
+        return f"{name} is missing: install the package {name}, or run this as root"
+    return unmet()
+
+
 def install(packages: Iterable[str], tell: Callable[[str], None]) -> None:
     """Install missing packages without prompts; upgrade nothing.
 
