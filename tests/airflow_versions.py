@@ -18,6 +18,9 @@ KILLS_REASSIGNED_TRIGGERS = AIRFLOW == (3, 3)
 HAS_PAGES_OF_EVENTS = AIRFLOW >= (3, 2)
 """Older versions return all events of an asset at once."""
 
+OPENS_OWN_LINKS_IN_PLACE = AIRFLOW >= (3, 2)
+"""Older versions open every operator's link in a tab of its own; newer ones only those to another server."""
+
 CONSTRAINTS = "airflow" if AIRFLOW == (3, 3) else f"airflow-{AIRFLOW[0]}.{AIRFLOW[1]}"
 """The file in `constraints/` that this Airflow is installed from."""
 

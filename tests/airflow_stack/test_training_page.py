@@ -8,6 +8,7 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 
+import airflow_versions
 import browser as chromium
 import postgresql
 import training_xcoms as trainings
@@ -184,10 +185,13 @@ def test_a_run_id_that_airflow_did_not_escape_is_read_as_well(server: TrainingSe
 def test_the_button_in_airflow_leads_to_the_page(server: TrainingServer, page: Page) -> None:
     page("Page.navigate", url=f"{server.url}/dags/digits/runs/{quote(RUN)}/tasks/train/details")
     page.wait_for("Training")
-    link = page.run("[...document.links].find((a) => a.innerText === 'Training').href")
+    link, target = page.run(
+        "(({href, target}) => [href, target])([...document.links].find((a) => a.innerText === 'Training'))"
+    )
 
     assert link == server.page("digits", RUN)
     assert urlsplit(link).path == f"{BELOW}/ptjob/training/"
+    assert target == ("_self" if airflow_versions.OPENS_OWN_LINKS_IN_PLACE else "_blank")
 
 
 def test_the_page_can_be_used_by_the_keyboard(server: TrainingServer, page: Page) -> None:
