@@ -62,7 +62,7 @@ test-group: env ## the tests of a group alone: GROUP=queues
 	@.venv/bin/python scripts/check.py --only $(GROUP)
 
 .PHONY: test-versions
-test-versions: env-airflow ## the tests for each supported Airflow and Python (ROWS="3.1 3.3@python3.13" PARTS="adapter core stack")
+test-versions: env-airflow ## the tests for each supported Airflow and Python (ROWS="3.1 3.3@python3.13" PARTS="adapter core stack cluster")
 	@.venv/bin/python scripts/versions.py $(ROWS) $(if $(PARTS),--parts $(PARTS))
 
 .PHONY: lint

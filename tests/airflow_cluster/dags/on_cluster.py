@@ -47,8 +47,9 @@ with dag("defer_0"):
 with dag("defer_trainjob"):
     training(deferrable=True, retries=0, kind="TrainJob")
 
-with dag("defer_preempted"):
-    training(deferrable=True, retries=0, max_preemptions=1)
+for mode, deferrable in {"wait": False, "defer": True}.items():
+    with dag(f"{mode}_preempted"):
+        training(deferrable=deferrable, retries=0, max_preemptions=1)
 
 with dag("defer_timeout"):
     training(deferrable=True, retries=0, execution_timeout=timedelta(seconds=180))
