@@ -221,7 +221,7 @@ def submit(
     "--start-timeout",
     callback=limit,
     metavar="SPAN",
-    help="Maximum time for images, volumes and init containers.  [default: 20m]",
+    help="Time for images and volumes.  [default: 20m]",
 )
 @click.option("--queue-timeout", callback=limit, metavar="SPAN", help="Maximum time in a queue.  [default: no limit]")
 @click.option("--crash-loop-limit", type=WholeNumber(min=0), metavar="N", help="Restarts in a row.  [default: 5]")
@@ -235,7 +235,7 @@ def submit(
     "--no-progress-limit",
     type=WholeNumber(min=0, max=3),
     metavar="N",
-    help="Attempts in a row without a new step; 0: no limit.  [default: 2]",
+    help="Attempts without a new step.  [default: 2]",
 )
 @click.option(
     "--on-finish-action",
@@ -247,7 +247,7 @@ def submit(
 @click.option("--keep-running-pods", is_flag=True, help="Do not stop what still runs at the job's end.")
 @delete_on_interrupt_option
 @progress_options("Show no progress below the log.")
-@output_option("Print the result, or the job's name; the log goes to stderr.")
+@output_option("Print result or name; the log goes to stderr.")
 def run(target: Target, /, *, filename: str | None, words: tuple[str, ...], **given: Any) -> None:
     """Submit a job and follow it to its end.
 
