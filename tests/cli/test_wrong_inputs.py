@@ -96,7 +96,6 @@ LINES: tuple[tuple[str, int, str, str, str], ...] = (
     ("data cp a b", 2, "SOURCE TARGET", "a b", "pvc://CLAIM/PATH"),
     ("data cp /none pvc://x/y", 2, "SOURCE", "/none", ""),
     ("data create Bad_Name", 2, "claim", "Bad_Name", "lower-case letters"),
-    ("data create x --size 10GB", 2, "--size", "10GB", "bytes with a unit such as 4Gi or 512Mi, at least 1Mi; did you"),
     ("data create x --access-mode RWX", 2, "--access-mode", "RWX", "ReadWriteMany"),
     ("tensorboard x --port 99999", 2, "--port", "99999", "at most 65535"),
     ("tensorboard none", 3, "default has no job none", "none", "ptjob tensorboard pvc://CLAIM/PATH"),
