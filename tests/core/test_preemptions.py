@@ -297,7 +297,7 @@ class TestAttemptsWithoutANewStep:
     async def test_a_cleared_task_begins_anew(self) -> None:
         """Its training begins at step 0, and is not compared with what was before."""
         store, ends = MemoryStore(), ("fails", "evicted")
-        made = self.session(ends, 25, 25, store=store)
+        made = self.session(ends, 25, 25, limit=1, store=store)
         with pytest.raises(JobFailed):
             await ran(made)
 
