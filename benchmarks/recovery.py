@@ -141,7 +141,7 @@ class Seen:
 
     def of(self, path: str, name: str) -> list[tuple[str, str, float]]:
         """Return what was made for a job of this name, oldest first."""
-        return [each for each in self.made[path] if each[0].startswith(f"{name}-")]
+        return [each for each in self.made[path] if f"{each[0]}-".startswith(f"{name}-")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,13 +216,16 @@ class Bench:
         jobs, before = [each for _, each, _ in self.seen.of(JOBS, name)], len(self.seen.of(contender.made, name))
         path = f"{PODS.format(self.namespace)}/{pod}"
         is_replaced, step = contender.made == JOBS, self.state / f"{name}.step"
+        self.load.append(os.getloadavg()[0])
         if is_replaced:
             await self.server.patch(path, {"metadata": {"finalizers": [HELD]}})
-        self.load.append(os.getloadavg()[0])
-        await asyncio.to_thread(evict, self.cluster.kubectl, self.namespace, pod)
-        if is_replaced:
-            await _until(f"the failure of {name}", lambda: jobs[0] in self.seen.ended)
-            await self.server.patch(path, {"metadata": {"finalizers": None}})
+        try:
+            await asyncio.to_thread(evict, self.cluster.kubectl, self.namespace, pod)
+            if is_replaced:
+                await _until(f"the failure of {name}", lambda: jobs[0] in self.seen.ended)
+        finally:  # a pod that is held holds its namespace
+            if is_replaced:
+                await self.server.patch(path, {"metadata": {"finalizers": None}})
 
         def is_decided() -> bool:
             return step.exists() or not (is_replaced or self.seen.ended.keys().isdisjoint(jobs))
