@@ -298,7 +298,8 @@ def section(recoveries: Mapping[str, Sequence[Recovery | None]], load: Sequence[
         figures = [number(meter.percentile(values, percent)) for values in columns for percent in (50, 99)]
         rows.append([each.name, str(len(all_)), str(all_.count(None)), *figures, each.aim])
     setup = (
-        f"Measured {datetime.now(UTC):%Y-%m-%d}: {meter.machine()}, load average {min(load):.1f} to {max(load):.1f}"
+        f"Measured by `make bench-recovery` on {datetime.now(UTC):%Y-%m-%d}: {meter.machine()},"
+        f" load average {min(load):.1f} to {max(load):.1f}"
         f" meanwhile; {meter.versions('apache-airflow', 'apache-airflow-providers-cncf-kubernetes')}, {peer_version()}."
     )
     return f"{TITLE}\n\n{setup}\n\n{table(HEADER, rows)}\n\n{METHOD}\n"

@@ -42,7 +42,7 @@ def page(results: Results, *, most: int, machine: Mapping[str, str]) -> str:
     facts = "\n".join(f"- {name}: {value}" for name, value in machine.items())
     parts = [
         "# Benchmarks",
-        "Written by `make bench`, its last section by `make bench-recovery`; each figure is from the run described.",
+        "Written by `make bench`; every figure is from the run described here, those of other projects too.",
         facts,
         "![Waiting: memory, CPU, requests and time to event by number of jobs](../images/benchmarks.svg)",
         "## The numbers to reach",
