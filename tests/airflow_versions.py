@@ -9,6 +9,9 @@ from ptjob_provider.airflow.compat import AIRFLOW
 KEEPS_ATTEMPTS = AIRFLOW == (3, 3)
 """Older versions have no state store and 3.4 discards it on a clear: attempts of a deleted job count from 1 again."""
 
+HAS_TASK_STORE = AIRFLOW >= (3, 3)
+"""Older versions count attempts from the jobs that are there: a killed worker's next try may begin at 1 again."""
+
 SAYS_WHY_TRIGGERS_END = AIRFLOW >= (3, 3)
 """Older versions log nothing when a person's click ends a trigger, so the time from the click cannot be measured."""
 
