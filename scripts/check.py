@@ -99,7 +99,13 @@ GROUPS = {
         f"{BACKEND}/test_trainjob_outputs.py",
         f"{BACKEND}/test_trainjob_runtimes.py",
     ),
-    "second-cluster": ("tests/cluster", f"{BACKEND}/test_crashes.py", f"{BACKEND}/test_hardened.py", "tests/preempted"),
+    "second-cluster": (
+        "tests/cluster",
+        f"{BACKEND}/test_crashes.py",
+        f"{BACKEND}/test_hardened.py",
+        f"{BACKEND}/test_trainer_status.py",
+        "tests/preempted",
+    ),
     "demos": (
         "tests/demo",
         "tests/retraining",

@@ -15,6 +15,7 @@ from cluster.operators import QUICK_PROBE
 from cluster.shell import ClusterFailed, wait_until
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from cluster.boot import Cluster
@@ -44,10 +45,15 @@ def install(cluster: Cluster) -> None:
     wait(cluster)
 
 
-def apply(cluster: Cluster) -> None:
-    """Apply the manifests of Trainer and JobSet; call `wait` before you need them."""
+def apply(cluster: Cluster, *, gates: str = "") -> None:
+    """Apply the manifests of Trainer and JobSet; call `wait` before you need them.
+
+    Args:
+        cluster: the cluster.
+        gates: Trainer's feature gates, such as `TrainJobStatus=true`.
+    """
     _apply_jobset(cluster)
-    _apply_trainer(cluster)
+    _apply_trainer(cluster, gates)
 
 
 def wait(cluster: Cluster) -> None:
@@ -85,17 +91,19 @@ def _apply_jobset(cluster: Cluster) -> None:
     _apply(cluster, home, "config/default", program="jobset")
 
 
-def _apply_trainer(cluster: Cluster) -> None:
+def _apply_trainer(cluster: Cluster, gates: str) -> None:
     home = _copied(cluster, TRAINER_MODULE, "manifests")
     overlay = home / "manifests" / "overlays" / "manager" / "kustomization.yaml"
     lines = overlay.read_text().splitlines(keepends=True)
     overlay.write_text("".join(line for line in lines if "third-party/jobset" not in line))
-    _apply(cluster, home, "manifests/overlays/manager", program="trainer-controller-manager")
+    flags = [f"--feature-gates={gates}"] if gates else []
+    _apply(cluster, home, "manifests/overlays/manager", program="trainer-controller-manager", flags=flags)
 
 
-def _apply(cluster: Cluster, home: Path, folder: str, *, program: str) -> None:
+def _apply(cluster: Cluster, home: Path, folder: str, *, program: str, flags: Sequence[str] = ()) -> None:
     """Apply a folder of manifests; its Deployment's image, with the name in the manifest, is made from this program."""
-    patch = {"target": {"kind": "Deployment"}, "patch": json.dumps([*QUICK_PROBE, *_SMALL])}
+    more = [{"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": flag} for flag in flags]
+    patch = {"target": {"kind": "Deployment"}, "patch": json.dumps([*QUICK_PROBE, *_SMALL, *more])}
     (home / "kustomization.yaml").write_text(json.dumps({"resources": [folder], "patches": [patch]}))
     rendered = cluster.kubectl("kustomize", str(home))
     found = re.search(r"^\s*(?:- )?image: (\S+)$", rendered, re.MULTILINE)
