@@ -500,6 +500,25 @@ async def test_terminations_are_kept_on_the_job_when_they_happen() -> None:
     assert (second.summary, second.log_tail) == (first.summary, first.log_tail)
 
 
+async def test_an_eviction_is_kept_on_the_job_before_the_pod_is_gone() -> None:
+    """Its follower may have been on the same node; another one finds a failed job, and no pod."""
+    target = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
+    leaves = pod(WORKER, RUNS)
+    leaves["metadata"]["deletionTimestamp"] = "2026-11-20T10:01:00Z"
+    leaves["status"]["conditions"] = [target]
+    made = {"reason": "SuccessfulCreatePod", "message": f"Created pod: {WORKER}", "metadata": {"uid": "e"}}
+    seen = Observation(job=job("Running"), pods=[leaves], events=[made])
+    backend = showing(seen, Observation(job=job("Failed")))
+
+    await follow(backend, submission(), sink=ListSink())
+    text = backend.patches[0]["metadata"]["annotations"][RECORD_ANNOTATION]
+    later = showing(Observation(job=job("Failed", annotations={RECORD_ANNOTATION: text})))
+    second = diagnosis_of(await follow(later, submission(), sink=ListSink()))
+
+    assert (second.cause, second.by_platform) == (Cause.EVICTED, True)
+    assert len(backend.patches) == 2  # that, and the diagnosis
+
+
 async def test_the_diagnosis_of_a_failed_job_is_made_once() -> None:
     """A later reader has neither the logs nor the pods that decided it, and reports the same."""
     backend, later = ScriptedBackend(), ScriptedBackend()

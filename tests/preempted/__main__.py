@@ -38,11 +38,12 @@ def main() -> int:
 
 
 async def _run(cluster: Cluster, first: int, count: int) -> int:
-    failed, said, outcomes, began = [], 0, collections.Counter[str](), time.monotonic()
+    failed, said, unseen, outcomes, began = [], 0, 0, collections.Counter[str](), time.monotonic()
     _say(f"{count} schedules from seed {first} on")
     async for evidence in tried(cluster, range(first, first + count)):
         _say(line(evidence))
         said += sentences(evidence)
+        unseen += evidence.unseen
         outcomes.update(
             f"{strike.by}: {came}" for strike, came in zip(evidence.schedule.strikes, evidence.outcomes, strict=False)
         )

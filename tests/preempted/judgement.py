@@ -58,8 +58,9 @@ def _ends(evidence: Evidence) -> Iterator[str]:
     """Each strike that ended a job is counted as the platform's, with its cause; nothing else is."""
     struck = [strike for strike, outcome in _struck(evidence) if outcome == "attempt"]
     counted = (evidence.result or {})["preemptions"]
-    if not len(struck) == len(counted) == (evidence.result or {})["attempt"] - 1:
-        yield f"{len(struck)} strikes ended a job, and these are counted: {counted}"
+    if not len(struck) == len(counted) + evidence.unseen == (evidence.result or {})["attempt"] - 1:
+        yield f"{len(struck)} strikes ended a job, {evidence.unseen} unseen, and these are counted: {counted}"
+    if len(struck) != len(counted):
         return
     for strike, lost in zip(struck, counted, strict=True):
         allowed = CAUSES.get(strike.by) or {OF_REASON[strike.reason]}

@@ -18,6 +18,7 @@ from preempted.program import Line, farthest, lines_of, starts
 from preempted.schedule import By, Moment, Schedule, Way
 from ptjob_provider.core import kinds
 from ptjob_provider.core.diagnosis import Limits
+from ptjob_provider.core.errors import JobFailed
 from ptjob_provider.core.identity import attempt_of, is_owned_by
 from ptjob_provider.core.run.follow import FollowOptions
 from ptjob_provider.core.run.session import Session
@@ -38,6 +39,9 @@ LIMIT = 900.0
 
 _INTERVAL = 0.2
 _LOOKS = 1.0
+UNSEEN = "no replica was seen failing"
+"""What the failure of a job says whose pods were gone before anybody looked."""
+
 GRACE = "10"
 """Seconds between SIGTERM and SIGKILL of a pod that is deleted."""
 
@@ -55,6 +59,7 @@ class Evidence:
         attempts: attempt of each job that was created, by its uid.
         together: highest number of the task's jobs that had not ended at a time.
         outcomes: for each strike, "attempt" or "replaced": within the job, by its operator.
+        unseen: number of ends that were no platform's to the follower, because the one that could see it was killed.
     """
 
     schedule: Schedule
@@ -66,6 +71,7 @@ class Evidence:
     attempts: dict[str, int] = field(default_factory=dict)
     together: int = 0
     outcomes: list[str] = field(default_factory=list)
+    unseen: int = 0
 
 
 class Witness:
@@ -194,11 +200,21 @@ class Trial:
             if not working.done():
                 working.cancel()
                 await asyncio.gather(working, return_exceptions=True)
-                working = asyncio.create_task(self._one_process())
+                working = asyncio.create_task(self._with_one_retry())
         try:
             self._evidence.result = await working
         finally:
             working.cancel()
+
+    async def _with_one_retry(self) -> dict[str, Any]:
+        """Follow as a task with one retry: nobody has seen the pod's end if its follower was killed just then."""
+        try:
+            return await self._one_process()
+        except JobFailed as error:
+            if UNSEEN not in str(error):
+                raise
+            self._evidence.unseen += 1
+            return await self._one_process()
 
     async def _one_process(self) -> dict[str, Any]:
         count = len(self._schedule.strikes)

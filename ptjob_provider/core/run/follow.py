@@ -390,7 +390,7 @@ class _Follower:
             await self._keep_record()
 
     async def _report(self, observation: Observation) -> bool:
-        """Log what is new in the observation, and return whether containers have ended."""
+        """Log what is new in the observation, and return whether containers have ended or pods are being removed."""
         now = self.clock()
         self.known.keep_time(now, self.backend.view(self.ref))
         update = self.known.take(observation, now=now)

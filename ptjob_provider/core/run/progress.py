@@ -42,7 +42,7 @@ class ProgressUpdate:
 
     Attributes:
         sentences: sentences about the changes, for the log.
-        has_ends: containers have ended since the previous observation.
+        has_ends: containers have ended since the previous observation, or pods of a running job are being removed.
     """
 
     sentences: tuple[str, ...] = ()
@@ -149,6 +149,8 @@ class JobProgress:
             diagnoses.waiting_reason(after, status, replicas=replicas, rank0=self.submission.rank0), now
         )
         has_ends = after.terminations != before.terminations
+        if not status.phase.is_terminal:  # an evicted pod is gone before a follower that was killed has a successor
+            has_ends = has_ends or after.removals != before.removals
         self.runs = bool(after.running)
         if status.phase.is_terminal:  # the operator stops the replicas at the end; keep those that ran until then
             after = replace(after, running=before.running or after.running)
