@@ -293,12 +293,22 @@ class Trial:
         return found[0] if len(found) == 1 else None
 
     async def _outcome(self, strike: Strike, before: list[Line]) -> str:
-        """Wait for what comes after a strike."""
+        """Wait for what comes after a strike.
+
+        Where a job fails at once, its operator may still have made another pod before.
+        """
         newest = max(line.attempt for line in before)
         rank = 0 if strike.by is By.KUBELET else strike.rank
-        count = len(starts(before, rank=rank))
-        await self._until(lambda lines: len(starts(lines, rank=rank)) > count)
-        return "attempt" if starts(self._record(), rank=rank)[-1].attempt > newest else "replaced"
+        count, fails = len(starts(before, rank=rank)), self._schedule.way is Way.TRAINJOB_AT_ONCE
+
+        def outcome(lines: list[Line]) -> str:
+            began = starts(lines, rank=rank)
+            if began and began[-1].attempt > newest:
+                return "attempt"
+            return "replaced" if len(began) > count and not fails else ""
+
+        await self._until(lambda lines: bool(outcome(lines)))
+        return outcome(self._record())
 
     async def _until(self, is_so: Callable[[list[Line]], bool]) -> None:
         while not is_so(self._record()):  # noqa: ASYNC110 - a file on the claim has no event
