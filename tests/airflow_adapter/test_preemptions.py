@@ -15,7 +15,7 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowException, AirflowTaskTimeout, TaskDeferred
 
 from airflow_adapter.stand_ins import ListLogger, StandInTaskInstance, context, operator, until
-from airflow_versions import HAS_TASK_STORE
+from airflow_versions import HAS_TASK_STORE, since
 from preempting import Killed, Life, MortalBackend, PreemptingStandIn
 from ptjob_provider.airflow.outcome import TaskStopped
 from ptjob_provider.core.run import preemptions
