@@ -58,15 +58,17 @@ class JobStatus:
 
 
 def parse_instant(text: str | None) -> datetime | None:
-    """Parse an RFC 3339 instant as the API server writes it (`2026-11-20T10:00:00Z`); None for None and "".
+    """Parse an RFC 3339 instant (`2026-11-20T10:00:00Z`) to one of UTC; None for None and "".
 
     Also None for what a CRD's `format: date-time` admits and Python has no datetime for, such as the year 0.
     """
-    try:
-        instant = datetime.fromisoformat(text.upper()) if text else None
-    except ValueError:
+    if not text:
         return None
-    return instant.replace(tzinfo=instant.tzinfo or UTC) if instant else None
+    try:
+        instant = datetime.fromisoformat(text.upper())
+        return instant.replace(tzinfo=instant.tzinfo or UTC).astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
 
 
 def later(instant: datetime, seconds: float) -> datetime | None:

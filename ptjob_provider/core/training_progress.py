@@ -11,7 +11,7 @@ import json
 import math
 import re
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.containment import contained
@@ -360,7 +360,7 @@ def of_trainer(job: Mapping[str, Any]) -> Progress | None:
     instant = parse_instant(at)
     if instant is None or (percent is None and eta is None and not metrics):
         return None
-    total, at = None if percent is None else 100, instant.astimezone(UTC).isoformat()
+    total, at = None if percent is None else 100, instant.isoformat()
     return Progress(step=percent, total=total, eta=eta, metrics=metrics, at=at, source="trainerStatus")
 
 
