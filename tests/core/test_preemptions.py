@@ -364,7 +364,8 @@ class TestWhatTheServerShows:
 
         assert await made.after(submission, outcome) is None
 
-    async def test_a_server_that_does_not_answer_leaves_the_attempt_open(self) -> None:
+    async def test_a_server_that_does_not_answer_leaves_the_attempt_open(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("ptjob_provider.core.run.session._LEAST", 0.01)
         backend, store = PreemptingStandIn("evicted"), MemoryStore()
         backend.server = "silent"
         made = session(backend, store, api_error_timeout=0.01)
