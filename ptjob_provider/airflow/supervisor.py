@@ -39,6 +39,10 @@ is kept.
 TRIGGER_PATIENCE = 5.0
 """Seconds that a trigger waits for a response."""
 
+KILL_PATIENCE = 10.0
+"""Seconds for each of the two questions before a job is deleted: without a response it runs on. Airflow gives `on_kill`
+30 s in all."""
+
 FIRST_PATIENCE = 60.0
 """Seconds for the first request of a new triggerer: its API took 20 s to start on a busy machine."""
 
@@ -76,10 +80,10 @@ async def _from_thread(send: Callable[[], Any]) -> Any:
     return await response
 
 
-async def state_from_trigger(ti: Any) -> str | None:
+async def state_from_trigger(ti: Any, *, patience: float | None = None) -> str | None:
     """Return the task instance's current state in Airflow; None if there was no response in time."""
     try:
-        async with asyncio.timeout(TRIGGER_PATIENCE):
+        async with asyncio.timeout(patience or TRIGGER_PATIENCE):
             return _state(await _send(_state_request(ti)), ti)
     except Exception:  # noqa: BLE001 - any failure counts as no response
         return None
@@ -88,7 +92,7 @@ async def state_from_trigger(ti: Any) -> str | None:
 async def variables_from_trigger(prefix: str) -> list[str] | None:
     """Return the keys of Airflow's Variables with this prefix; None if there was no response in time."""
     try:
-        async with asyncio.timeout(TRIGGER_PATIENCE):
+        async with asyncio.timeout(KILL_PATIENCE):
             return await compat.answered(compat.variable_keys_from_trigger(compat.comms(), prefix))
     except Exception:  # noqa: BLE001 - any failure counts as no response
         return None

@@ -129,7 +129,7 @@ class PyTorchJobTrigger(BaseTrigger):
         if self._fired or self.hands_off:
             return
         self._was_killed = True
-        state = await supervisor.state_from_trigger(self.task_instance)
+        state = await supervisor.state_from_trigger(self.task_instance, patience=supervisor.KILL_PATIENCE)
         if fate_in_trigger(state) is Fate.DELETE:
             await self._delete(state)
             return

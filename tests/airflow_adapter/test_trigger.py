@@ -247,6 +247,26 @@ async def test_on_kill_asks_before_it_deletes(
     assert bool(backend.jobs) is kept
 
 
+async def test_on_kill_waits_longer_than_others_for_an_airflow_that_is_slow(
+    backend: ScriptedBackend, comms: FakeComms, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a response, the job of a task that a person has marked would run on."""
+    show(backend)
+    comms.state = "failed"
+    monkeypatch.setattr(supervisor, "TRIGGER_PATIENCE", 0.01)
+    answer = comms.asend
+
+    async def answer_late(question: Any) -> Any:
+        await asyncio.sleep(0.1)
+        return await answer(question)
+
+    monkeypatch.setattr(comms, "asend", answer_late)
+
+    await trigger().on_kill()
+
+    assert not backend.jobs
+
+
 @pytest.mark.parametrize(
     ("deferred_at", "kept"),
     [("2026-11-20T11:00:00+00:00", True), (None, True), ("2026-11-20T13:00:00+00:00", False)],
