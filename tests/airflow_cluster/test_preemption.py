@@ -9,6 +9,7 @@ import pytest
 from airflow_cluster.conftest import PATIENCE, PREEMPTED
 from cluster.layout import NODE
 from kubernetes_backend.endings import evict
+from task_run import until
 
 if TYPE_CHECKING:
     from airflow_cluster.conftest import Lab
@@ -22,6 +23,12 @@ def preempted(lab: Lab) -> dict[str, TaskRun]:
     return {name: lab.start(name) for name in PREEMPTED}
 
 
+def runs(lab: Lab, name: str) -> bool:
+    """Return whether a pod trains: one that is evicted while it waits for rank 0 may be replaced within its job."""
+    pods = lab.cluster.kubectl.list("pods", namespace=lab.namespace)
+    return any(pod["metadata"]["name"] == name and pod["status"].get("phase") == "Running" for pod in pods)
+
+
 @pytest.mark.parametrize(("name", "deferrals"), [("wait-evicted", 0), ("defer-evicted", 2)])
 def test_a_task_without_retries_survives_an_eviction(
     lab: Lab, preempted: dict[str, TaskRun], name: str, deferrals: int
@@ -30,10 +37,12 @@ def test_a_task_without_retries_survives_an_eviction(
     task = preempted[name]
     task.wait_for_line("attempt 1", timeout=PATIENCE)
     first = task.ref
+    worker = f"{first.name}-worker-0"
+    until(lambda: runs(lab, worker), timeout=PATIENCE, what=f"{worker} to run")
 
-    evict(lab.cluster.kubectl, lab.namespace, f"{first.name}-worker-0")
+    evict(lab.cluster.kubectl, lab.namespace, worker)
 
-    assert task.wait(timeout=PATIENCE) == "success"
+    assert task.wait(timeout=PATIENCE) == "success", task.text()
     task.wait_for_line("attempt 2", timeout=PATIENCE)
     assert task.now["try_number"] == 1
     assert (task.xcom()["attempt"], lab.ever_submitted(name)) == (2, {first.uid, task.ref.uid})
