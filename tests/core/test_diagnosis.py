@@ -82,6 +82,24 @@ class TestRoot:
 
         assert (found.replica, found.cause, found.collateral) == (WORKER, Cause.EVICTED, (MASTER,))
 
+    def test_a_pod_that_was_evicted_before_it_trained_is_the_cause_although_it_was_replaced(self) -> None:
+        """The operator made a new pod, failed the job for the old one, and deleted both replicas."""
+        counts = (Restarts(replica=WORKER, container="init-pytorch", pod_uid="new", earlier=1),)
+        evicted = end(
+            WORKER, 137, at=60, container="init-pytorch", pod_uid="old", disruption="EvictionByEvictionAPI: evicting"
+        )
+        killed = end(MASTER, 137, at=63)
+
+        found = judged(evicted, killed, restart_counts=counts, operator_deleted=(MASTER, WORKER))
+        alone = judged(evicted, killed, restart_counts=counts, operator_deleted=(WORKER,))
+        later = judged(evicted, end(MASTER, 137, at=600), restart_counts=counts, operator_deleted=(MASTER, WORKER))
+        raised = judged(
+            evicted, end(MASTER, at=63, message=VALUE_ERROR), restart_counts=counts, operator_deleted=(MASTER, WORKER)
+        )
+
+        assert (found.replica, found.cause) == (WORKER, Cause.EVICTED)
+        assert [each.cause for each in (alone, later, raised)] == [Cause.KILLED, Cause.KILLED, Cause.PYTHON_EXCEPTION]
+
     def test_a_kill_after_the_failure_is_the_clean_up(self) -> None:
         """A replica that ignores SIGTERM is killed at the end of its grace period."""
         found = judged(end(MASTER, 1, at=60, message=VALUE_ERROR), end(WORKER, 137, at=90))

@@ -109,7 +109,7 @@ def diagnose(
 def _gave_up(history: PodHistory, root: Candidate, ranks: Mapping[str, int]) -> Diagnosis | None:
     """Diagnose a master that did not start, so that a worker gave up waiting for it; None for any other failure."""
     who = named(root.end.replica, ranks)
-    if root.end.container != WAITS_FOR_MASTER:
+    if root.end.container != WAITS_FOR_MASTER or root.end.disruption:
         return None
     if history.held_up:
         return not_started(history.held_up, f"did not start, and {who} gave up waiting for it", ranks)
@@ -192,12 +192,15 @@ def root_of(history: PodHistory, candidates: Sequence[Candidate], ranks: Mapping
       failures is the cause, because the job has recovered from earlier ones.
     - If there are only consequences, a replica whose pod the operator has not deleted comes before the others.
     - Of ends in one second, the first is that of the replica whose previous run ended first, then of the lower rank.
+    - If the last ends are only of pods that the operator has deleted, a disruption shortly before is the cause.
     """
     earlier_ends = _earlier_ends(candidates)
     ordered = sorted(
         _weighty(candidates), key=lambda each: (earlier_ends[each.end.key], ranks.get(each.end.replica, len(ranks)))
     )
     last = [each for each in ordered if not history.is_superseded(each.end)]
+    if (evicted := _replaced_while_it_failed(history, ordered, last)) is not None:
+        return evicted
     causes = [each for each in last if not each.is_consequence]
     victims = [each for each in last if each.is_consequence and not each.end.stopped]
     victims.sort(key=lambda each: each.end.replica in history.operator_deleted)
@@ -207,6 +210,22 @@ def root_of(history: PodHistory, candidates: Sequence[Candidate], ranks: Mapping
     if victims and causes[0].end.ended_at - victims[0].end.ended_at > PROPAGATION:
         return victims[0]
     return _clearest(causes)
+
+
+def _replaced_while_it_failed(
+    history: PodHistory, ordered: Sequence[Candidate], last: Sequence[Candidate]
+) -> Candidate | None:
+    """Return the end of a disrupted pod that the operator has replaced and, at the same time, failed the job for.
+
+    training-operator 1.9 does both if the pod has not begun to train. It then deletes the new pod and all others.
+    """
+    replaced = [each for each in ordered if each.end.disruption and history.is_superseded(each.end)]
+    for each in last:
+        was_killed = each.is_consequence or each.classified.cause is Cause.KILLED
+        if not (was_killed and each.end.replica in history.operator_deleted):
+            return None
+    near = [each for each in replaced if all(abs(one.end.ended_at - each.end.ended_at) <= PROPAGATION for one in last)]
+    return near[-1] if near else None
 
 
 def _weighty(candidates: Sequence[Candidate]) -> Sequence[Candidate]:
