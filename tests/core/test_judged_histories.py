@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import math
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -105,6 +106,7 @@ class Histories(RuleBasedStateMachine):
         self.server.put(self.plural, self.job_with("Created"))
         self.server.put("pods", self.waiting_pod("no image"))
         self.began: float | None = None
+        self.overdue_at = math.inf
         self.following: Following | None = None
         self.follow()
 
@@ -112,6 +114,9 @@ class Histories(RuleBasedStateMachine):
         async def begin() -> None:
             self.following = Following(found=self.job_with("Created"), began=self.began, step=self.step, **self.options)
             self.began = self.following.began
+            if self.deadline is not None:  # a clock that is set back later does not put it off
+                left = (self.deadline - self.following.now()).total_seconds()
+                self.overdue_at = asyncio.get_running_loop().time() + left
             await asyncio.sleep(1)
 
         self.runner.run(begin())
@@ -173,6 +178,16 @@ class Histories(RuleBasedStateMachine):
             self.server.refused["watch", plural] = FORBIDDEN if how == "refused" else BUSY
             self.server.cut()
 
+    @precondition(goes_on)
+    @rule(name=st.sampled_from([*WAITS]), how=st.sampled_from(["refused", "busy", "dead"]))
+    def pod_trains_unseen_just_before_its_limit(self, name: str, how: str) -> None:
+        self.pod_waits(name)
+        self.time_passes(100.0)
+        self.watch_fails("pods", how)
+        if self.goes_on():
+            self.pod_trains()
+        self.time_passes(40.0)
+
     @rule(verb=st.sampled_from(["get", "delete"]), error=st.sampled_from([FORBIDDEN, BUSY]))
     def requests_fail(self, verb: str, error: Any) -> None:
         self.server.refused[verb, self.plural] = error
@@ -207,7 +222,7 @@ class Histories(RuleBasedStateMachine):
     def check_deletion(self, found: Manifest) -> None:
         """Compare a deletion with the server's state at this moment."""
         assert self.following is not None
-        if self.deadline is not None and self.following.now() >= self.deadline:
+        if self.runner.get_loop().time() >= self.overdue_at:
             if kinds.read_status(found).phase is JobPhase.SUCCEEDED:
                 self.wrong.append("a job that had succeeded was deleted at the deadline")
             return
