@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 MAX_PIECE = 64 * 1024
 """Maximum characters of a piece; longer lines are cut into several pieces."""
 
-STATES = 16 * 1024
-"""Characters of a line after which a progress bar's states come as a piece: containerd hands over that much of a line
-that has not ended."""
+STATES = 16 * 1024 - 4
+"""Bytes of a line after which a progress bar's states come as a piece: containerd hands over 16 KiB of a line that has
+not ended, and the last of them may be a carriage return or a part of a character."""
 
 STATE_SECONDS = 5.0
 """Minimum seconds between two states of a line that overwrites itself."""
@@ -93,7 +93,7 @@ class LineSplitter:
 
     def __init__(self, max_piece: int = MAX_PIECE) -> None:
         self._max_piece = max_piece
-        self._one_piece = min(max_piece, STATES)
+        self._one_piece = min(max_piece, STATES // 4)
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._pending = ""
 
@@ -131,12 +131,17 @@ class LineSplitter:
         """Yield the pieces of a line so far; where the last one ends is not known yet."""
         start = 0
         while True:
-            state = text.rfind("\r", start + 1, start + STATES) if len(text) - start > STATES else -1
-            end = state if state > start else start + self._max_piece
+            end = start + (_length_of_states(text[start : start + STATES]) or self._max_piece)
             yield Piece(text=text[start:end], continues=True)
             if end >= len(text):
                 return
             start = end
+
+
+def _length_of_states(text: str) -> int:
+    """Return the characters of the whole states in the first STATES bytes; 0 if there are fewer bytes, or no state."""
+    part = text.encode()[:STATES]
+    return len(part[: max(part.rfind(b"\r", 1), 0)].decode()) if len(part) == STATES else 0
 
 
 class LineCounter:

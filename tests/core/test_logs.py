@@ -100,17 +100,20 @@ def test_only_a_newline_ends_a_line() -> None:
     ]
 
 
-def test_the_states_of_a_bar_come_while_it_is_written() -> None:
+@pytest.mark.parametrize("before", ["", "a", "ab", "a" * 80, "a" * 85])
+@pytest.mark.parametrize("block", ["#", "█"])
+def test_the_states_of_a_bar_come_while_it_is_written(block: str, before: str) -> None:
     """A node hands them over in parts of 16 KiB; each piece is whole states, however the parts are cut."""
-    states = "".join(f"\r{number:4}/9999 {'#' * 90}" for number in range(1000))
+    states = before + "".join(f"\r{number:4}/9999 {block * 90}" for number in range(1000))
     data = states.encode() + b"\rend\n"
+    part = 16 * 1024
     splitter = LineSplitter()
 
-    early = splitter.feed(data[: STATES + 31])
-    late = splitter.feed(data[STATES + 31 :])
+    early = splitter.feed(data[:part])
+    late = splitter.feed(data[part:])
 
-    assert early == [Piece(text=states[: 162 * 101], continues=True)]
-    assert all(piece.text.startswith("\r") and len(piece.text) <= STATES for piece in late)
+    assert early == [Piece(text=data[: data.rindex(b"\r", 0, STATES)].decode(), continues=True)]
+    assert all(piece.text.startswith("\r") and len(piece.text.encode()) <= STATES for piece in late)
     assert early + late == split([data])
     assert joined(early + late) == [states + "\rend"]
 
