@@ -544,6 +544,9 @@ class ProgressReader:
             self.progress = replace(state, rate=rate, eta=eta)
         elif reading.is_heading:
             self.progress = replace(self.progress, step=None, eta=None)
+        elif now.eta is not None:  # it counts from `at`, and the step may be minutes older
+            passed = max(nanoseconds(at) - nanoseconds(now.at), 0) / 1e9
+            self.progress = replace(self.progress, eta=max(now.eta - passed, 0))
 
     def _measured(self, before: int | None, step: int, at: str) -> float | None:
         """Return the steps per second since the first step, or since the step was set back.

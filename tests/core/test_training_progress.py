@@ -294,6 +294,20 @@ def test_the_time_left_has_pauses_and_not_what_was_before_the_first_step() -> No
     assert (reader.progress.rate, reader.progress.eta) == (1.0, 384.0)
 
 
+def test_the_time_left_goes_on_while_lines_have_a_loss_and_no_step() -> None:
+    """A node holds back the bar of Hugging Face's Trainer, and not its lines with the loss."""
+    reader = ProgressReader()
+    bar = "Training:  5%|▌ | {}/100 [00:20<06:20,  1.00it/s]"
+    for second, text in ((0, bar.format(10)), (10, bar.format(20)), (40, "{'loss': 0.5, 'epoch': 0.5}")):
+        reader.feed(LogLine(text=text, timestamp=stamp(second), cursor=CURSOR))
+    meanwhile = reader.progress
+    reader.feed(LogLine(text="{'loss': 0.4, 'epoch': 0.9}", timestamp=stamp(100), cursor=CURSOR))
+
+    assert meanwhile is not None
+    assert reader.progress is not None
+    assert (meanwhile.step, meanwhile.eta, reader.progress.eta) == (20, 50.0, 0.0)
+
+
 def test_the_time_left_after_a_tenth_of_a_run_is_near_the_truth() -> None:
     """Lines of each run's first tenth; docs/reference/progress.md says how they were made, and has these numbers."""
     errors = []
