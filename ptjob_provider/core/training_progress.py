@@ -438,7 +438,7 @@ class ProgressReader:
         self._bare: Reading | None = None
         self._in_epoch = False
         self._doubted: list[int] = []
-        self._first: tuple[int, int] | None = None
+        self._first: tuple[int, int, int | None] | None = None
         self._timed: tuple[str, int] | None = None
 
     def resume(self, progress: Progress, cursor: LogCursor) -> None:
@@ -536,7 +536,7 @@ class ProgressReader:
         self.progress = replace(now, epoch=epoch, epochs=reading.epochs or now.epochs, metrics=metrics, at=at)
         if reading.step is not None:
             total = reading.total or (now.total if now.source == reading.source else None)
-            measured = self._measured(now.step, reading.step, at)
+            measured = self._measured(now.step, reading.step, at, reading.elapsed)
             rate, lasting = reading.rate or measured, measured or reading.rate
             left = max(total - reading.step, 0) / lasting if total and lasting else _MOST
             eta = left if left < _MOST else None
@@ -548,13 +548,17 @@ class ProgressReader:
             passed = max(nanoseconds(at) - nanoseconds(now.at), 0) / 1e9
             self.progress = replace(self.progress, eta=max(now.eta - passed, 0))
 
-    def _measured(self, before: int | None, step: int, at: str) -> float | None:
+    def _measured(self, before: int | None, step: int, at: str, elapsed: int | None) -> float | None:
         """Return the steps per second since the first step, or since the step was set back.
 
-        What comes before the first step has ended, such as a compilation, is not repeated.
+        What comes before the first step has ended, such as a compilation, is not repeated. A bar's own clock, in whole
+        seconds, is right where a node hands its states over late.
         """
         now = nanoseconds(at)
         if not self._first or not before or step < before:
-            self._first = step, now
-        first, then = self._first
-        return (step - first) * 1e9 / (now - then) if now > then and step > first else None
+            self._first = step, now, elapsed
+        first, then, began = self._first
+        passed = (now - then) / 1e9
+        if elapsed is not None and began is not None and elapsed > began and abs(elapsed - began - passed) > 1:
+            passed = elapsed - began
+        return (step - first) / passed if passed > 0 and step > first else None

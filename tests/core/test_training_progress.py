@@ -294,6 +294,17 @@ def test_the_time_left_has_pauses_and_not_what_was_before_the_first_step() -> No
     assert (reader.progress.rate, reader.progress.eta) == (1.0, 384.0)
 
 
+def test_the_time_left_is_measured_by_the_bars_clock_where_its_states_came_late() -> None:
+    """Containerd hands over 16 KiB of a line once 20 have been written, with the time of that moment."""
+    bar = "Training:  5%|▌ | {}/1500 [{}<04:28,  4.62it/s]"
+    reader = ProgressReader()
+    for second, text in ((67, bar.format(250, "00:50")), (105, bar.format(500, "01:40"))):
+        reader.feed(LogLine(text=text, timestamp=stamp(second), cursor=CURSOR))
+
+    assert reader.progress is not None
+    assert reader.progress.eta == 200.0
+
+
 def test_the_time_left_goes_on_while_lines_have_a_loss_and_no_step() -> None:
     """A node holds back the bar of Hugging Face's Trainer, and not its lines with the loss."""
     reader = ProgressReader()
