@@ -84,7 +84,7 @@ class TestRoot:
 
     def test_a_pod_that_was_evicted_before_it_trained_is_the_cause_although_it_was_replaced(self) -> None:
         """The operator made a new pod, failed the job for the old one, and deleted both replicas."""
-        counts = (Restarts(replica=WORKER, container="init-pytorch", pod_uid="new", earlier=1),)
+        counts = (Restarts(replica=WORKER, container="init-pytorch", pod_uid="new", earlier=1, settled=1),)
         evicted = end(
             WORKER, 137, at=60, container="init-pytorch", pod_uid="old", disruption="EvictionByEvictionAPI: evicting"
         )
@@ -97,8 +97,11 @@ class TestRoot:
             evicted, end(MASTER, at=63, message=VALUE_ERROR), restart_counts=counts, operator_deleted=(MASTER, WORKER)
         )
 
+        unseen = judged(evicted, restart_counts=counts)
+
         assert (found.replica, found.cause) == (WORKER, Cause.EVICTED)
         assert [each.cause for each in (alone, later, raised)] == [Cause.KILLED, Cause.KILLED, Cause.PYTHON_EXCEPTION]
+        assert unseen.cause is Cause.UNKNOWN, "the job may have trained for hours since"
 
     def test_a_kill_after_the_failure_is_the_clean_up(self) -> None:
         """A replica that ignores SIGTERM is killed at the end of its grace period."""

@@ -215,17 +215,21 @@ def root_of(history: PodHistory, candidates: Sequence[Candidate], ranks: Mapping
 def _replaced_while_it_failed(
     history: PodHistory, ordered: Sequence[Candidate], last: Sequence[Candidate]
 ) -> Candidate | None:
-    """Return the end of a disrupted pod that the operator has replaced and, at the same time, failed the job for.
+    """Return the end of a disrupted pod that the operator has replaced while it failed the job; None for other ends.
 
     training-operator 1.9 does both if the pod has not begun to train. It then deletes the new pod and all others.
     """
+    if not last or not all(_was_swept(history, each) for each in last):
+        return None
     replaced = [each for each in ordered if each.end.disruption and history.is_superseded(each.end)]
-    for each in last:
-        was_killed = each.is_consequence or each.classified.cause is Cause.KILLED
-        if not (was_killed and each.end.replica in history.operator_deleted):
-            return None
     near = [each for each in replaced if all(abs(one.end.ended_at - each.end.ended_at) <= PROPAGATION for one in last)]
     return near[-1] if near else None
+
+
+def _was_swept(history: PodHistory, candidate: Candidate) -> bool:
+    """Return whether the container ended only because the operator deleted its pod."""
+    was_killed = candidate.is_consequence or candidate.classified.cause is Cause.KILLED
+    return was_killed and candidate.end.replica in history.operator_deleted
 
 
 def _weighty(candidates: Sequence[Candidate]) -> Sequence[Candidate]:
