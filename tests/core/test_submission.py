@@ -669,7 +669,7 @@ def test_summaries_that_somebody_has_edited_are_none(text: str) -> None:
         (REPORTED_ANNOTATION, '{"first_step": VALUE}'),
     ],
 )
-async def test_what_somebody_has_written_on_a_job_can_leave_the_process(annotation: str, text: str, value: str) -> None:
+async def test_edited_annotations_of_a_job_are_made_safe_to_send(annotation: str, text: str, value: str) -> None:
     """It is part of events, XComs and stored records; a triggerer has those of all jobs."""
     backend, store = ScriptedBackend(), MemoryStore()
     await submit(backend, store)

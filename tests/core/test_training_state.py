@@ -139,7 +139,7 @@ async def test_a_later_attempt_says_once_where_it_went_on() -> None:
     assert said == ["team/digits: attempt 1 resumed at step 2 of 45; 38 steps (1 min 16 s) repeated"]
 
 
-async def test_where_an_attempt_went_on_is_in_its_result_and_on_its_job() -> None:
+async def test_the_sentence_about_a_resumed_attempt_is_in_its_result_and_on_its_job() -> None:
     """Written at its first step, and not on a job that is only watched."""
     given = {CHECKPOINT_ANNOTATION: "2", EARLIER_ANNOTATION: json.dumps([EARLIER])}
     found = Observation(job=job("Failed", annotations=given), pods=[pod(MASTER, exited(1), phase="Failed")])

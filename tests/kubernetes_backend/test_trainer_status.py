@@ -54,7 +54,7 @@ def lab(own_cluster: Cluster, own_namespace: str, tell: Callable[[str], None]) -
     return Lab(own_cluster, own_namespace)
 
 
-async def test_what_a_program_reports_to_trainer_is_its_progress_before_its_log(lab: Lab) -> None:
+async def test_progress_that_is_reported_to_trainer_counts_before_that_of_the_log(lab: Lab) -> None:
     command = ["python3", "-c", REPORTS]
     submission = await lab.submit(image=training_image.DIGITS.name, command=command, workers=1)
 

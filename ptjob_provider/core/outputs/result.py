@@ -72,7 +72,7 @@ class JobResult(TypedDict):
     """[{node, cause, seconds_lost}] of the task's attempts that the platform ended, oldest first; `seconds_lost` is how
     long the attempt had run, most of which a checkpoint may save."""
     resumed: str | None
-    """Where an attempt after the first went on, and how many steps it repeats; null where its log does not show it."""
+    """Sentence about the step at which a later attempt went on, and how many it repeats; null if its log has none."""
     failed_replicas: list[dict[str, Any]]
     """[{replica, rank, exit_code, cause, message}]; a job that succeeded may have some."""
     return_value: NotRequired[Any]
