@@ -37,14 +37,15 @@ pytestmark = pytest.mark.skips_waits
 
 GONE = (404, {"kind": "Status", "code": 404, "reason": "NotFound", "details": {"name": "digits"}, "message": "gone"})
 READY = {"metadata": {"name": "beside"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+LEAVING = {**READY, "metadata": {"name": "beside", "deletionTimestamp": "2026-11-20T12:00:00Z"}}
 
 
 def pods(*items: dict[str, Any]) -> tuple[int, dict[str, Any]]:
     return 200, {"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": list(items)}
 
 
-def asked(**how: Any) -> TensorBoardView:
-    """Return a view of a job whose TensorBoard has no address."""
+def asked(*, url: str = "http://10.0.0.7:30131/", **how: Any) -> TensorBoardView:
+    """Return a view of a job whose TensorBoard has this address."""
     wanted = TrainingJob.parse(
         name="digits", namespace="team", image="digits:1", tfevents="pvc://runs/tb", tensorboard=True
     )
@@ -53,81 +54,35 @@ def asked(**how: Any) -> TensorBoardView:
     job["metadata"] |= {"uid": "u-1"}
     plan = TensorBoardPlan.of(job)
     assert plan is not None
+    job["metadata"]["annotations"] |= replace(plan, url=url).annotation
     return TensorBoardView(**{"namespace": "team", "plan": replace(plan, image="digits:1"), "job": job, **how})
 
 
-async def test_a_jobs_tensorboard_is_used_although_its_address_is_not_stored() -> None:
-    """Its creator may have been killed before; a second pod would be one too many on the claim."""
-    async with stand_in_api_server((200, {}), pods(READY)) as server, shared_client(server.config()) as client:
+async def test_a_jobs_tensorboard_is_used() -> None:
+    async with stand_in_api_server(pods(READY)) as server, shared_client(server.config()) as client:
         async with shown(client, asked()) as address:
             assert address.startswith("http://127.0.0.1:")
         verbs = [line.split()[0] for line in server.requests]
 
-    assert verbs == ["GET", "GET"]
+    assert verbs == ["GET"]
 
 
-async def test_a_starting_tensorboard_of_a_job_is_waited_for() -> None:
-    """It was just created, or its machine is busy: a second pod would be one too many on the claim."""
-    script = ((200, {}), pods(beside()), pods(beside(nodeName="n")), pods(beside({"running": {}})), pods(READY))
-    async with stand_in_api_server(*script) as server, shared_client(server.config()) as client:
-        async with shown(client, asked()) as address:
-            assert address.startswith("http://127.0.0.1:")
-        verbs = [line.split()[0] for line in server.requests]
-
-    assert verbs == ["GET"] * 5
+async def test_a_tensorboard_that_was_deleted_at_its_jobs_end_is_not_used() -> None:
+    """Its pod may still be ready; a new pod is started, which needs the claim."""
+    async with stand_in_api_server(GONE) as server, shared_client(server.config()) as client:
+        with pytest.raises(InvalidSpec, match="a claim of namespace team"):
+            await enter(client, asked(url=""))
 
 
-@each_row(
-    "status",
-    [
-        {"waiting": {"reason": "CrashLoopBackOff"}},
-        {"waiting": {"reason": "ErrImagePull"}},
-        {"PodScheduled": "Unschedulable"},
-        {"phase": "Failed"},
-        {"leaves": True},
-    ],
-)
-async def test_a_tensorboard_of_a_job_that_cannot_start_is_not_waited_for(status: dict[str, Any]) -> None:
+@pytest.mark.parametrize("beside", [[], [{**READY, "status": {}}], [LEAVING]])
+async def test_a_tensorboard_of_a_job_that_is_not_ready_is_not_used(beside: list[dict[str, Any]]) -> None:
     """A separate pod may succeed: the TensorBoard of a suspended job waits for a pod of the job."""
-    async with (
-        stand_in_api_server((200, {}), pods(beside(status)), GONE) as server,
-        shared_client(server.config()) as client,
-    ):
+    async with stand_in_api_server(pods(*beside), GONE) as server, shared_client(server.config()) as client:
         with pytest.raises(InvalidSpec, match="a claim of namespace team"):
             await enter(client, asked())
         paths = [line.split()[1] for line in server.requests]
 
-    assert paths[2:] == ["/api/v1/namespaces/team/persistentvolumeclaims/runs"]
-
-
-async def test_a_tensorboard_of_a_job_is_waited_for_half_of_the_timeout_at_most() -> None:
-    """It runs and does not listen; the pod that is started then shows the reason, if the image is at fault."""
-    script = ((200, {}), pods(beside({"running": {}})), GONE)
-    async with stand_in_api_server(*script) as server, shared_client(server.config()) as client:
-        with pytest.raises(InvalidSpec, match="a claim of namespace team"):
-            await enter(client, asked(timeout=0.9))  # for one look
-
-
-def beside(status: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
-    """Return the job's TensorBoard pod with its container in this state, or in this phase, or unschedulable."""
-    found = dict(status or {})
-    meta: dict[str, Any] = {"name": "beside", "uid": "p-1"}
-    if found.pop("leaves", False):
-        meta["deletionTimestamp"] = "2026-11-20T12:00:00Z"
-    shown: dict[str, Any] = {"phase": found.pop("phase", "Pending")}
-    if reason := found.pop("PodScheduled", ""):
-        shown["conditions"] = [{"type": "PodScheduled", "status": "False", "reason": reason}]
-    if found:
-        shown["containerStatuses"] = [{"name": "tensorboard", "state": found}]
-    return {"metadata": meta, "spec": {"containers": [{"name": "tensorboard"}], **spec}, "status": shown}
-
-
-async def test_a_terminating_tensorboard_without_its_deployment_is_not_used() -> None:
-    """Its Deployment is gone; a new pod is started, which needs the claim."""
-    async with stand_in_api_server(GONE, GONE) as server, shared_client(server.config()) as client:
-        with pytest.raises(InvalidSpec, match="a claim of namespace team"):
-            async with shown(client, asked()):
-                pass
+    assert paths[1:] == ["/api/v1/namespaces/team/persistentvolumeclaims/runs"]
 
 
 def nobodys(**how: Any) -> TensorBoardView:
@@ -175,11 +130,11 @@ async def test_only_a_port_that_is_taken_is_called_so() -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        async with stand_in_api_server((200, {}), pods(READY)) as server, shared_client(server.config()) as client:
+        async with stand_in_api_server(pods(READY)) as server, shared_client(server.config()) as client:
             with pytest.raises(InvalidSpec, match=f"--port: {port} is not allowed; allowed: a port that is free"):
                 await enter(client, asked(port=port))
 
-    async with stand_in_api_server((200, {}), pods(READY)) as server, shared_client(server.config()) as client:
+    async with stand_in_api_server(pods(READY)) as server, shared_client(server.config()) as client:
         with pytest.raises(OSError, match="the caller's own"):
             await fail(client, asked())
 

@@ -1,22 +1,17 @@
 """Show a folder of events on a claim in a TensorBoard at a local address, by a port forward through the API server.
 
-Uses the job's TensorBoard if there is one, else starts a pod and deletes it afterwards.
+Uses the job's TensorBoard if it is ready, else starts a pod and deletes it afterwards.
 """
 
 from __future__ import annotations
 
-import asyncio
 import secrets
-import time
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ptjob_provider.core import kinds
 from ptjob_provider.core.diagnosis.last_lines import lines_of
-from ptjob_provider.core.errors import ClusterError, PTJobError
-from ptjob_provider.core.history import WaitKind
-from ptjob_provider.core.history.pods import read_pod, wait_of
+from ptjob_provider.core.errors import PTJobError
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.inspector import check_located
 from ptjob_provider.core.kubernetes.client import paths
@@ -37,12 +32,6 @@ if TYPE_CHECKING:
 _LINES = 5
 """Number of last lines of an ended pod that an error quotes."""
 
-_COMING = 60.0
-"""Maximum seconds to wait until the job's TensorBoard has started, so that no second pod mounts the claim. At most half
-of the user's time limit."""
-
-_INTERVAL = 0.5
-
 _IMAGE = "name an image that nodes can pull and whose `python3` has TensorBoard: --image, or [ptjob] tensorboard_image"
 
 
@@ -54,14 +43,12 @@ async def shown(client: Client, view: TensorBoardView) -> AsyncIterator[str]:
         InvalidSpec: the claim does not exist, no image with TensorBoard is known, or the local port is taken.
         ClusterError: the pod may not be created or reached, or did not run in time; the text says why.
     """
-    began = time.monotonic()
     pod_name = await _pod_of_job(client, view)
     if pod_name:
         async with _tunnelled(client, view, pod_name) as address:
             yield address
         return
     check_located(view)
-    view = replace(view, timeout=view.timeout - (time.monotonic() - began))
     async with _started(client, view) as pod, _tunnelled(client, view, pod) as address:
         yield address
 
@@ -73,39 +60,14 @@ async def _tunnelled(client: Client, view: TensorBoardView, pod: str) -> AsyncIt
 
 
 async def _pod_of_job(client: Client, view: TensorBoardView) -> str:
-    """Return the name of the pod of the job's TensorBoard; "" if no such pod is ready or starting.
-
-    The TensorBoard may have been created by Arena. Its pod may be terminating, after the Deployment was deleted.
-    """
-    if view.job is None or not await _may_have_tensorboard(client, view.job):
+    """Return the name of the ready pod of the job's TensorBoard, which Arena may have created; "" if none is ready."""
+    plan = TensorBoardPlan.of(view.job) if view.job is not None else None
+    if view.job is None or (plan is not None and not plan.url):
         return ""
     labels = objects.labels_of(view.job["metadata"]["name"])
     selector = ",".join(f"{key}={value}" for key, value in labels.items())
-    with suppress(TimeoutError):
-        async with asyncio.timeout(min(_COMING, view.timeout / 2)):
-            while pods := await client.items(paths.pods(view.namespace), labelSelector=selector):
-                if ready := [pod for pod in pods if is_ready(pod)]:
-                    return str(ready[0]["metadata"]["name"])
-                if not any(_is_starting(pod) for pod in pods):
-                    break
-                await asyncio.sleep(_INTERVAL)
-    return ""
-
-
-async def _may_have_tensorboard(client: Client, job: Manifest) -> bool:
-    """Return whether the job may have a TensorBoard.
-
-    True if its plan has an address; if the Deployment exists; and without a plan, because Arena may have created one.
-    """
-    plan = TensorBoardPlan.of(job)
-    if plan is None or plan.url:
-        return True
-    meta = job["metadata"]
-    try:
-        await client.get(paths.deployments(meta["namespace"], objects.name_of(meta["name"])))
-    except ClusterError:  # the Deployment does not exist, or may not be read
-        return False
-    return True
+    pods = await client.items(paths.pods(view.namespace), labelSelector=selector)
+    return next((str(pod["metadata"]["name"]) for pod in pods if is_ready(pod)), "")
 
 
 @asynccontextmanager
@@ -143,17 +105,6 @@ async def _delete_ended_views(client: Client, namespace: str) -> None:
         for pod in await client.items(paths.pods(namespace), labelSelector=objects.VIEW_LABEL):
             if has_ended(pod):
                 await client.delete(paths.pods(namespace, pod["metadata"]["name"]))
-
-
-def _is_starting(pod: Manifest) -> bool:
-    """Return whether the pod is starting normally: it has not ended, is not being deleted and reports no problem."""
-    read = read_pod(pod, objects.CONTAINER)
-    if read.is_leaving or read.is_over:
-        return False
-    wait = wait_of(read, ())
-    if wait is not None and wait.kind is WaitKind.QUEUED:
-        return not read.condition("PodScheduled")  # the scheduler has not tried yet
-    return wait is None or wait.kind is WaitKind.STARTING
 
 
 def _obstacle(pod: Manifest, events: Sequence[Manifest]) -> str:
