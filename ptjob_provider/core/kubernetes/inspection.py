@@ -21,7 +21,6 @@ from ptjob_provider.core.kubernetes.client import paths
 from ptjob_provider.core.kubernetes.helper_pods import events_of
 from ptjob_provider.core.kubernetes.probe import (
     ASKS_FOR,
-    advice,
     checkpoint_pod,
     clock_difference,
     is_held_by_one_node,
@@ -119,7 +118,7 @@ async def _probing(client: Client, job: Manifest, options: ProbeOptions) -> Asyn
     except OutputsNotVerified:
         raise
     except PTJobError as error:
-        raise OutputsNotVerified(f"{probe}: {error}; {advice(error)}") from error
+        raise OutputsNotVerified(f"{probe}: {error}") from error
     finally:
         await probe.delete()
 

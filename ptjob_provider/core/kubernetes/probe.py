@@ -16,10 +16,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core import kinds
-from ptjob_provider.core.diagnosis import Cause, last_lines
+from ptjob_provider.core.diagnosis import last_lines
 from ptjob_provider.core.diagnosis.classify import classify
 from ptjob_provider.core.diagnosis.startup_failure import is_image_gone
-from ptjob_provider.core.errors import InvalidSpec, JobNotFound, OutputsNotVerified, PermissionDenied, in_ptjob
+from ptjob_provider.core.errors import InvalidSpec, OutputsNotVerified, in_ptjob
 from ptjob_provider.core.history import PodHistory, WaitKind, observe
 from ptjob_provider.core.history.pods import read_pod, wait_of
 from ptjob_provider.core.identity import PREFIX, label_value
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from types import ModuleType
 
-    from ptjob_provider.core.diagnosis.classify import Classification
-    from ptjob_provider.core.errors import PTJobError
     from ptjob_provider.core.history.pod_history import Wait
     from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.outputs.contract import Mount, OutputReport, ResolvedOutput, ResolvedOutputs
@@ -250,22 +248,10 @@ def _mounted(container: Manifest, mounts: Mapping[str, Mount]) -> Manifest:
 ASKS_FOR = "{cpu} CPU and {memory}".format_map(RESOURCES["requests"])
 
 _OTHER_IMAGE = "set `{probe_image}` to an image that has Python 3 and that the nodes can pull"
-_IMAGE_WORDS = ("Image", "Registry")
-_WAITS: Mapping[WaitKind, str] = {
-    WaitKind.QUEUED: f"free {ASKS_FOR} on a node that can mount the claim and that the job's node selection allows",
-    WaitKind.STUCK: "see the pod's events; its security context, service account and claims are those of rank 0",
-    WaitKind.STARTING: "see whether its volumes can be mounted, or raise `{probe_timeout}`",
-    WaitKind.PULLING: "raise `{probe_timeout}`, or set `{probe_image}` to a smaller image with Python 3",
-}
-_ENDS: Mapping[Cause, str] = {
-    Cause.PROGRAM_MISSING: f"the image has no Python there: {_OTHER_IMAGE}",
-    Cause.PYTHON_EXCEPTION: f"the image's Python may be older than 3.6 or broken: {_OTHER_IMAGE}",
-    Cause.OUT_OF_MEMORY: f"it may use {RESOURCES['limits']['memory']}: see how many files the output has",
-}
-_ERRORS: Mapping[str, str] = {
-    "PermissionError": "see that the user as whom rank 0 runs may read its claims",
-    "OSError": "see whether the volume's storage is well",
-}
+_NEXT = (
+    f"it asks for {ASKS_FOR} on a node that rank 0 may have, with rank 0's user, image and claims; "
+    "`{probe_image}` names another image with Python 3, `{probe_timeout}` gives it longer"
+)
 
 
 def is_over(pod: Manifest) -> bool:
@@ -307,19 +293,11 @@ def clock_difference(report: OutputReport, pod: Manifest, *, seconds: float) -> 
 
 
 def obstacle(pod: Manifest, events: Sequence[Manifest] = (), *, title: Callable[[str], str]) -> str:
-    """Return, as a clause, why the probe pod has written no report, and what to do next; `title` names options."""
+    """Return, as a clause, why the probe pod has written no report, and what it needs; `title` names options."""
     read = read_pod(pod, CONTAINER)
-    wait = wait_of(read, events)
-    if wait:
-        did, told = problem(pod, events), _wait_advice(wait)
-    elif not read.is_over:
-        did, told = "was still reading", "raise `{probe_timeout}`"
-    elif read.phase == "Succeeded":
-        did, told = "has ended, but there is no report in its log", "see what else writes there"
-    else:
-        did, told = problem(pod), _end_advice(_classified(pod))
+    unknown = "has ended, but there is no report in its log" if read.is_over else "was still reading"
     options = {name: title(name) for name in ("probe_image", "probe_timeout")}
-    return f"{did}; {told.format_map(options)}"
+    return f"{problem(pod, events) or unknown}; {_NEXT.format_map(options)}"
 
 
 def problem(pod: Manifest, events: Sequence[Manifest] = ()) -> str:
@@ -330,37 +308,12 @@ def problem(pod: Manifest, events: Sequence[Manifest] = ()) -> str:
         return f"does not run ({_reason(wait)})"
     if not read.is_over or read.phase == "Succeeded":
         return ""
-    end = _classified(pod)
+    history = observe(PodHistory(), pods=[pod], now=datetime.now(UTC), container=CONTAINER)
+    termination = history.terminations[-1]  # a failed pod has at least one, its own
+    end = classify(termination, last_lines.lines_of(termination.message))
     return f"{end.did}: {end.detail}" if end.detail else end.did
-
-
-def advice(error: PTJobError) -> str:
-    """Return what the user can do about an error of the API server."""
-    if isinstance(error, PermissionDenied):
-        return "let these credentials do that, and the namespace admit a pod with rank 0's security context"
-    if isinstance(error, JobNotFound):
-        return "see whether somebody has deleted it"
-    return "see whether the API server is well" if error.retryable else "correct what it names"
 
 
 def _reason(wait: Wait) -> str:
     message = last_lines.runtime_error(wait.message)
     return f"{wait.reason}: {message}" if message else wait.reason
-
-
-def _wait_advice(wait: Wait) -> str:
-    if any(word in wait.reason for word in _IMAGE_WORDS):
-        return _OTHER_IMAGE
-    return _WAITS.get(wait.kind, _WAITS[WaitKind.STUCK])
-
-
-def _end_advice(end: Classification) -> str:
-    exception, _, _ = end.detail.partition(":")
-    return _ERRORS.get(exception) or _ENDS.get(end.cause, "see whether its node is well")
-
-
-def _classified(pod: Manifest) -> Classification:
-    """Return how a failed pod has ended."""
-    history = observe(PodHistory(), pods=[pod], now=datetime.now(UTC), container=CONTAINER)
-    termination = history.terminations[-1]  # a failed pod has at least one, its own
-    return classify(termination, last_lines.lines_of(termination.message))
