@@ -43,7 +43,6 @@ class StandInCluster:
     """
 
     def __init__(self) -> None:
-        self.streams_lists = True
         self.log_streams = asyncio.Semaphore(10)
         self.refused: dict[tuple[str, str], PTJobError] = {}
         self.opened = 0
@@ -153,16 +152,16 @@ class StandInCluster:
         if plural == "log":
             yield self._log(path.split("/")[-2])
             return
+        if "watch" not in query:
+            raise ClusterError(f"read {path}: there is no metrics server", code=404)
         self.opened += 1
         await self._answer("watch", plural)
         events = asyncio.Queue[bytes | None]()
-        self._begin(plural, query.get("resourceVersion"), events)
+        self._begin(plural, query["resourceVersion"], events)
         self._watches.append((plural, events))
 
         async def chunks() -> AsyncGenerator[bytes, None]:
             while (chunk := await self._next(plural, events)) is not None:
-                if plural == "pods" and b"BOOKMARK" in chunk:
-                    await self.lists_on.wait()
                 yield chunk
 
         yield chunks()
@@ -226,22 +225,17 @@ class StandInCluster:
             raise ClusterUnavailable(f"{verb} {plural} in team: no answer in time")
         self._check(verb, plural)
 
-    def _begin(self, plural: str, since: str | None, events: asyncio.Queue[bytes | None]) -> None:
-        if since is None:
-            version, objects = self._behind or (self._version, self._objects)
-            for found in objects[plural].values():
-                events.put_nowait(_event("ADDED", found))
-            marks = {"k8s.io/initial-events-end": "true"}
-            events.put_nowait(_event("BOOKMARK", {"metadata": {"resourceVersion": str(version), "annotations": marks}}))
-        elif self._behind:
+    def _begin(self, plural: str, since: str, events: asyncio.Queue[bytes | None]) -> None:
+        if self._behind and int(since) == self._behind[0]:
+            return
+        if self._behind:
             raise ClusterError(f"read {plural} in team: too old resource version (410 Expired)", code=410)
-        elif int(since) > self._version and not self.is_mute:
+        if int(since) > self._version and not self.is_mute:
             text = f"Too large resource version: {since}, current: {self._version}"
             raise ClusterUnavailable(
                 f"read {plural} in team: Timeout: {text} (504 Timeout)", code=504, reason="Timeout"
             )
-        else:
-            self._tell_since(int(since), plural, events)
+        self._tell_since(int(since), plural, events)
 
     async def object(self, path: str) -> Manifest:
         plural, name = path.split("/")[-2:]
@@ -261,8 +255,13 @@ class StandInCluster:
         return copy.deepcopy([*self._objects.get(plural, {}).values()])
 
     async def pages(self, path: str, **_: str) -> AsyncGenerator[Page, None]:
-        """Yield all objects of a kind as one page."""
-        yield Page(items=await self.items(path), version=str(self._version))
+        """Yield all objects of a kind as one page; until `catch_up`, those of the backup."""
+        plural = path.rpartition("/")[2]
+        await self._answer("list", plural)
+        version, objects = copy.deepcopy(self._behind or (self._version, self._objects))
+        yield Page(items=[*objects.get(plural, {}).values()], version=str(version))
+        if plural == "pods":
+            await self.lists_on.wait()
 
     def _check(self, verb: str, plural: str) -> None:
         if error := self.refused.get((verb, plural)):

@@ -1,4 +1,4 @@
-"""Tests of the reflector: servers that cannot stream a list, or end every watch at once.
+"""Tests of the reflector: servers that list in pages, or end every watch at once.
 
 A stand-in replaces the servers.
 """
@@ -29,12 +29,11 @@ pytestmark = pytest.mark.skips_waits
 
 PATIENCE = 60.0
 PODS = paths.pods("team")
-REFUSED = (400, {"kind": "Status", "message": "sendInitialEvents is forbidden for watch"})
 
 
-def page(*uids: str, more: str = "", version: int = 7, of_items: int = 1) -> tuple[int, dict[str, Any]]:
-    meta = {"resourceVersion": str(version), **({"continue": more} if more else {})}
-    items = [{"metadata": {"uid": uid, "resourceVersion": str(of_items)}} for uid in uids]
+def page(*uids: str, more: str = "") -> tuple[int, dict[str, Any]]:
+    meta = {"resourceVersion": "7", **({"continue": more} if more else {})}
+    items = [{"metadata": {"uid": uid, "resourceVersion": "1"}} for uid in uids]
     return 200, {"kind": "PodList", "apiVersion": "v1", "metadata": meta, "items": items}
 
 
@@ -66,60 +65,25 @@ async def events_until(watch: Reflector, server: StandInApiServer, requests: int
     return messages
 
 
-async def test_a_server_that_does_not_stream_lists_is_asked_page_by_page() -> None:
-    """It refuses the first request, which is not repeated; the watch continues from the list's version."""
-    script = (REFUSED, page("a", more="next"), page("b"))
+async def test_a_list_is_read_page_by_page_and_watched_from_its_version() -> None:
+    script = (page("a", more="next"), page("b"))
     async with stand_in_api_server(*script) as server, shared_client(server.config()) as client:
-        events = await events_until(Reflector(client, PODS), server, 4)
-        is_asked_again = client.streams_lists
+        events = await events_until(Reflector(client, PODS), server, 3)
 
     assert events == ["Applied a", "Applied b", "Synced"]
-    assert not is_asked_again
-    assert "sendInitialEvents=true" in server.requests[0]
-    assert "watch=true" not in server.requests[1]
-    assert "resourceVersion=7" in server.requests[3]
+    assert "watch=true" not in server.requests[0]
+    assert "resourceVersion=7" in server.requests[2]
 
 
 async def test_a_version_that_the_server_has_forgotten_is_listed_anew() -> None:
     """The watch reports it as an event; objects deleted meanwhile are missing in the list."""
     forgotten = {"type": "ERROR", "object": {"kind": "Status", "code": 410, "message": "too old"}}
-    script = (REFUSED, page("a"), (200, json.dumps(forgotten) + "\n"), page("b"))
+    script = (page("a"), (200, json.dumps(forgotten) + "\n"), page("b"))
     async with stand_in_api_server(*script) as server, shared_client(server.config()) as client:
-        events = await events_until(Reflector(client, PODS, known=lambda: ["a", "b"]), server, 5)
+        events = await events_until(Reflector(client, PODS, known=lambda: ["a", "b"]), server, 4)
 
     assert events == ["Applied a", "Synced without b", "Applied b", "Synced without a"]
-    assert ["watch=true" in line for line in server.requests[1:5]] == [False, True, False, True]
-
-
-async def test_the_versions_of_objects_that_are_gone_are_not_kept() -> None:
-    """The watch of a triggerer lasts for months."""
-
-    def line(kind: str, uid: str) -> str:
-        return json.dumps({"type": kind, "object": {"metadata": {"uid": uid, "resourceVersion": "8"}}}) + "\n"
-
-    forgotten = json.dumps({"type": "ERROR", "object": {"kind": "Status", "code": 410, "message": "too old"}}) + "\n"
-    watched = (200, line("ADDED", "b") + line("DELETED", "a"))
-    script = (REFUSED, page("a"), watched, watched)
-    async with stand_in_api_server(*script) as server, shared_client(server.config()) as client:
-        reflector = Reflector(client, PODS)
-        await events_until(reflector, server, 5)
-        after_deletion = {*reflector._versions}
-        server.script = [(200, line("ADDED", "c") + forgotten), page("d", version=9), watched]
-        await events_until(reflector, server, 8)
-
-    assert after_deletion == {"b"}
-    assert {*reflector._versions} | {*reflector._older} == {"b", "d"}
-
-
-async def test_an_object_with_a_lower_version_shows_that_the_server_was_restored() -> None:
-    """Others have written so much since the restore that the list's version is higher than before."""
-    forgotten = {"type": "ERROR", "object": {"kind": "Status", "code": 410, "message": "too old"}}
-    restored = page("a", version=9)
-    script = (REFUSED, page("a", of_items=5), (200, json.dumps(forgotten) + "\n"), restored, restored)
-    async with stand_in_api_server(*script) as server, shared_client(server.config()) as client:
-        events = await events_until(Reflector(client, PODS), server, 6)
-
-    assert events == ["Applied a", "Synced", "Applied a", "Restored", "Applied a", "Synced"]
+    assert ["watch=true" in line for line in server.requests[:4]] == [False, True, False, True]
 
 
 @pytest.mark.parametrize("code", [400, 401, 403])
@@ -127,8 +91,8 @@ async def test_a_watch_that_is_refused_is_reported_and_opened_again(code: int) -
     """The follower decides how long to tolerate it; a credential is reloaded before it counts as refused."""
     refusal = (code, {"kind": "Status", "code": code, "message": "not now"})
     asked = [refusal, refusal] if code == 401 else [refusal]
-    async with stand_in_api_server(REFUSED, page("a"), *asked) as server, shared_client(server.config()) as client:
-        events = await events_until(Reflector(client, PODS), server, 3 + len(asked))
+    async with stand_in_api_server(page("a"), *asked) as server, shared_client(server.config()) as client:
+        events = await events_until(Reflector(client, PODS), server, 2 + len(asked))
 
     assert events == ["Applied a", "Synced", "RequestRefused"]
     assert "watch=true&allowWatchBookmarks" in server.requests[-1]
@@ -136,16 +100,16 @@ async def test_a_watch_that_is_refused_is_reported_and_opened_again(code: int) -
 
 
 async def test_a_server_that_ends_every_watch_at_once_is_not_stormed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The pauses grow: after the refusal, the list and the first watch, each is twice as long as the one before.
+    """The pauses grow: after the list and the first watch, each is twice as long as the one before.
 
     There is no random jitter here, so that a late request takes at most half of the next pause.
     """
     monkeypatch.setattr(random, "uniform", lambda _, longest: longest)
-    async with stand_in_api_server(REFUSED, page("a")) as server, shared_client(server.config()) as client:
+    async with stand_in_api_server(page("a")) as server, shared_client(server.config()) as client:
         await events_until(Reflector(client, PODS), server, 6)
 
     pauses = [later - earlier for earlier, later in pairwise(server.came_at[:6])]
-    least = [0.1, 0.0, 0.25, 0.5, 1.0]  # the watch follows the list immediately
+    least = [0.0, 0.1, 0.25, 0.5, 1.0]  # the watch follows the list immediately
     assert all(pause >= some for pause, some in zip(pauses, least, strict=True)), pauses
 
 
@@ -155,18 +119,18 @@ async def test_a_server_that_ends_every_watch_at_once_is_not_stormed(monkeypatch
 )
 async def test_a_text_that_is_no_event_is_a_refusal(text: str) -> None:
     """A gateway has sent its own text; the follower is informed, and the request is repeated."""
-    script = (REFUSED, page("a"), (200, text))
+    script = (page("a"), (200, text))
     async with stand_in_api_server(*script) as server, shared_client(server.config()) as client:
-        events = await events_until(Reflector(client, PODS), server, 4)
+        events = await events_until(Reflector(client, PODS), server, 3)
 
     assert events[-1] == "RequestRefused"
 
 
 @pytest.mark.parametrize("end", ["", "\n"])
 async def test_an_event_that_is_cut_is_no_refusal(end: str) -> None:
-    script = (REFUSED, page("a"), (200, f'{{"type": "ADD{end}'))
+    script = (page("a"), (200, f'{{"type": "ADD{end}'))
     async with stand_in_api_server(*script) as server, shared_client(server.config()) as client:
-        events = await events_until(Reflector(client, PODS), server, 4)
+        events = await events_until(Reflector(client, PODS), server, 3)
 
     assert events[-1] == "Synced"
 
@@ -176,10 +140,10 @@ async def test_a_server_that_is_away_is_said_once(caplog: pytest.LogCaptureFixtu
     caplog.set_level("INFO")
     away = (503, {"kind": "Status", "message": "starting up"})
     async with (
-        stand_in_api_server(REFUSED, away, away, away, page("a")) as server,
+        stand_in_api_server(away, away, away, page("a")) as server,
         shared_client(server.config(attempts=1)) as client,
     ):
-        await events_until(Reflector(client, PODS), server, 6)
+        await events_until(Reflector(client, PODS), server, 5)
 
     said = [record.message for record in caplog.records if record.name.endswith("reflector")]
     assert sum("starting up" in line for line in said) == 1

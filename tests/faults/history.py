@@ -1,19 +1,16 @@
 """Server histories: a complete one, a stale cache, and a restored backup that is older than the clients' versions.
 
 A server with a stale cache sends nothing on a watch, like a replica of the API server that is behind. It never returns
-old state to a request for the newest ("resourceVersion unset: most recent", Kubernetes API concepts): it reads a plain
-list from etcd, and a watch that begins with the current state waits for the cache, for at most three seconds
-(`waitUntilWatchCacheFreshAndForceAllEvents` in the API server's cacher).
+old state to a request for the newest ("resourceVersion unset: most recent", Kubernetes API concepts): it reads a list
+from etcd.
 
 After a restore the versions that clients hold are too large. A real server (v1.34) then answers "Too large resource
-version" to a list, or to a watch that begins with the current state; a plain watch from such a version stays open and
-sends nothing.
+version" to a list; a watch from such a version stays open and sends nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
@@ -25,8 +22,6 @@ if TYPE_CHECKING:
     from faults.api_server import ApiServer
 
 _SELECTORS = ("labelSelector", "fieldSelector")
-_PATIENCE = 3.0
-"""Seconds that the server waits for its cache to reach the newest version, as a real one does."""
 
 
 class History:
@@ -65,19 +60,10 @@ class Behind(History):
         self._caught_up.set()
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse | None:
-        """Hold back watches, whether they wait for changes or for the current state."""
+        """Hold back watches."""
         if self._caught_up.is_set() or not is_of_collection(request) or not is_watch(request):
             return None
-        if wants_state(request):
-            return await self._waited(request)
         return answers.refusal(HTTPStatus.GONE) if self._forgets else await self._watched(request)
-
-    async def _waited(self, request: web.BaseRequest) -> web.StreamResponse | None:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_PATIENCE):
-                await self._caught_up.wait()
-                return None
-        return await too_large(request, 0, wanted=1)
 
     async def _watched(self, request: web.BaseRequest) -> web.StreamResponse:
         """Send the changes since the requested version once the cache has caught up."""
@@ -113,7 +99,7 @@ class Restored(History):
             self._listed.add(_collection(request))
         if not version or _collection(request) in self._listed:
             return None
-        if self._silent and not wants_state(request):
+        if self._silent and is_watch(request):
             response = await opened(request)
             await asyncio.Event().wait()
             return response
@@ -138,11 +124,6 @@ def is_watch(request: web.BaseRequest) -> bool:
     return request.query.get("watch") in {"1", "true"}
 
 
-def wants_state(request: web.BaseRequest) -> bool:
-    """Return True if the request wants the current state: a list, or a watch that begins with one."""
-    return not is_watch(request) or request.query.get("sendInitialEvents") == "true"
-
-
 async def opened(request: web.BaseRequest) -> web.StreamResponse:
     """Start the response to a watch."""
     response = web.StreamResponse(headers={"Content-Type": "application/json"})
@@ -151,9 +132,9 @@ async def opened(request: web.BaseRequest) -> web.StreamResponse:
     return response
 
 
-async def too_large(request: web.BaseRequest, current: int, *, wanted: int = 0) -> web.StreamResponse:
+async def too_large(request: web.BaseRequest, current: int) -> web.StreamResponse:
     """Refuse a version that the server has not reached; in a watch, which is open by then, by an event."""
-    status = answers.too_large(wanted or _version(request), current)
+    status = answers.too_large(_version(request), current)
     if not is_watch(request):
         return web.json_response(status, status=HTTPStatus.GATEWAY_TIMEOUT, headers={"Retry-After": "1"})
     response = await opened(request)

@@ -61,12 +61,10 @@ class Client:
     """Client of one API server on one event loop; a `shared.ChangeSource`. Use `shared_client` to get one.
 
     Attributes:
-        streams_lists: whether the server supports streaming lists (KEP-3157); True until it refuses one.
         log_streams: limits the concurrent log streams; readers get them in the order in which they ask.
     """
 
     def __init__(self, config: ClusterConfig) -> None:
-        self.streams_lists = True
         self.log_streams = asyncio.Semaphore(config.max_log_streams)
         self._timeout = config.timeout
         self._attempts = config.attempts

@@ -101,13 +101,14 @@ class JobCache:
         self.is_complete = True
         self.notifier.notify()
 
-    def set_pod(self, pod: Manifest, *, is_event: bool = False) -> None:
+    def set_pod(self, pod: Manifest, *, is_event: bool = False, is_listed: bool = False) -> None:
         """Set a pod's current state. Does nothing if a later state is cached, or if the pod was deleted.
 
         Args:
             pod: the pod's object.
             is_event: the state comes from the watch: then a pod counted as deleted exists, and was only missing from
                 the list of a lagging server.
+            is_listed: it counts although a later state is cached: the server was restored from a backup.
         """
         uid = pod["metadata"]["uid"]
         if self._is_packed:
@@ -115,7 +116,7 @@ class JobCache:
             return
         deleted_states = [each for _, each in self._deleted or () if each["metadata"]["uid"] == uid]
         last = deleted_states[-1] if deleted_states else self._pods.get(uid)
-        if _version(pod) < _version(last) or (deleted_states and not is_event):
+        if (_version(pod) < _version(last) and not is_listed) or (deleted_states and not is_event):
             return
         if self._deleted is not None and deleted_states:
             others = [each for each in self._deleted if each[1]["metadata"]["uid"] != uid]
@@ -139,12 +140,6 @@ class JobCache:
         self._deletions += 1
         self._deleted.append((self._deletions, pod))
         self.notifier.notify()
-
-    def forget_versions(self) -> None:
-        """Accept the next state of every pod, with any resource version: the server was restored from a backup."""
-        self._deleted = None
-        for pod in self._pods.values():
-            pod["metadata"].pop("resourceVersion", None)
 
     def set_events(self, events: Mapping[str, Manifest]) -> None:
         """Set the events about the job and its pods: uid → event.

@@ -29,7 +29,6 @@ from ptjob_provider.core.kubernetes.informer.reflector import (
     Deleted,
     Reflector,
     RequestRefused,
-    Restored,
     Synced,
 )
 from ptjob_provider.core.kubernetes.informer.scope import PodOwnerIndex, WatchScope, by_uid
@@ -307,14 +306,11 @@ class JobInformer:
             async for event in events:
                 self._handle_refusal("jobs", event)
                 match event:
-                    case Applied(job):
+                    case Applied(job, is_listed):
                         with self._contained(job["metadata"]["uid"]):
-                            self._take_job(job)
+                            self._take_job(job, is_listed=is_listed)
                     case Deleted(job):
                         self._lose_job(job["metadata"]["uid"], is_certain=bool(self._scope.name))
-                    case Restored():
-                        for cache in self._caches.values():
-                            cache.version = -1
                     case Synced(missing):
                         for uid in missing:
                             self._lose_job(uid)
@@ -323,11 +319,11 @@ class JobInformer:
     def _known_jobs(self) -> set[str]:
         return {*self._caches, *self._ended}
 
-    def _take_job(self, job: Manifest) -> None:
+    def _take_job(self, job: Manifest, *, is_listed: bool = False) -> None:
         ref, version = JobRef.of(job), int(job["metadata"]["resourceVersion"])
         self._detect_old_operator(job)
         cache = self._caches.get(ref.uid)
-        if cache is not None and version <= cache.version:
+        if cache is not None and version <= cache.version and not is_listed:
             return
         early_pods = self._owners.learn(job)
         if self._is_kept(job) or (cache is not None and cache.subscribers):
@@ -411,16 +407,13 @@ class JobInformer:
             async for event in events:
                 self._handle_refusal("pods", event)
                 match event:
-                    case Applied(pod):
+                    case Applied(pod, is_listed):
                         with self._contained(self._owners.uid_of(pod)):
-                            self._take_pod(pod)
+                            self._take_pod(pod, is_listed=is_listed)
                     case Deleted(pod):
                         with self._contained(self._owners.uid_of(pod)):
                             self._owners.drop(pod)
                             self._lose_pod(self._owners.uid_of(pod), pod["metadata"]["uid"], _stripped(pod))
-                    case Restored():
-                        for cache in self._caches.values():
-                            cache.forget_versions()
                     case Synced(missing):
                         known = self._known_pods()
                         for uid in missing & known.keys():
@@ -440,7 +433,7 @@ class JobInformer:
     def _known_pods(self) -> dict[str, str]:
         return {pod: job for job, cache in self._caches.items() for pod in cache.pod_uids}
 
-    def _take_pod(self, pod: Manifest) -> None:
+    def _take_pod(self, pod: Manifest, *, is_listed: bool = False) -> None:
         uid = self._owners.uid_of(pod)
         if not uid:
             self._owners.keep(_stripped(pod))
@@ -450,7 +443,7 @@ class JobInformer:
             name = kinds.named(self._scope.kind).owner_of(pod).name
             cache = self._add(JobRef(kind=self._scope.kind, namespace=self._scope.namespace, name=name, uid=uid))
         if cache is not None:
-            cache.set_pod(_stripped(pod), is_event=True)
+            cache.set_pod(_stripped(pod), is_event=True, is_listed=is_listed)
             self._update_pollers(cache)
 
     def _lose_pod(self, job: str, uid: str, last: Manifest | None = None) -> None:

@@ -1,17 +1,17 @@
-"""List and watch a collection without end: yields each object of a selection, and then each change, once.
+"""List and watch a collection without end: yields each object of a selection, and then each change.
 
-The initial state comes as a streaming list if the server supports that (KEP-3157), else page by page. The server ends
-every watch after some minutes, and a proxy may end it at any time. The watch is then resumed from the last resource
-version; after 410, which means that this version is too old, it restarts with a list. Bookmarks keep it recent.
+The server ends every watch after some minutes, and a proxy may end it at any time. The watch is then resumed from the
+last resource version; after 410, which means that this version is too old, everything is listed again. Bookmarks keep
+it recent.
 
-A server whose etcd was restored from a backup does not know the last version. Some servers answer that it is too large,
-but Kubernetes 1.34 opens the watch and sends nothing at all (tested). After silent watches, everything is therefore
-listed again; and twice if the server was restored, because only the end of the first list shows that its version, or
-that of an object in it, is lower than an earlier one.
+A list shows the newest state, even if its versions are lower than those before: then the server was restored from a
+backup. Some servers answer a watch from a version before the restore that it is too large, but Kubernetes 1.34 opens it
+and sends nothing at all (tested). After silent watches, everything is therefore listed again.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import random
@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from ptjob_provider.core.errors import ClusterError, ClusterUnavailable, InvalidSpec, PTJobError
+from ptjob_provider.core.errors import ClusterError, ClusterUnavailable, PTJobError
 from ptjob_provider.core.kubernetes.client.api_errors import is_cut
 from ptjob_provider.core.shared import Backoff
 
@@ -49,17 +49,21 @@ _DOUBT = 60.0
 _PAUSES = (0.2, 30.0)
 """Minimum and maximum seconds between tries to reach an unresponsive server."""
 
-_INITIAL_END = "k8s.io/initial-events-end"
-
 _AHEAD = "Too large resource version"
 """Part of the message of every Kubernetes version for a resource version that is higher than the server's own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """An existing object in its current state."""
+    """An existing object.
+
+    Attributes:
+        object: its current state.
+        is_listed: a list has shown it, so that it counts whatever its version is.
+    """
 
     object: Manifest
+    is_listed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +81,6 @@ class Synced:
 
 
 @dataclass(frozen=True, slots=True)
-class Restored:
-    """The server was restored from a backup; a new list follows, whose objects may have lower versions than before."""
-
-
-@dataclass(frozen=True, slots=True)
 class Opened:
     """The server has opened a watch."""
 
@@ -93,7 +92,7 @@ class RequestRefused:
     error: PTJobError
 
 
-Event = Applied | Deleted | Synced | Restored | Opened | RequestRefused
+Event = Applied | Deleted | Synced | Opened | RequestRefused
 
 
 class Reflector:
@@ -118,15 +117,10 @@ class Reflector:
     ) -> None:
         self._known = known
         self._confirm = confirm
-        self._unlisted: set[str] = set()
         self._client = client
         self._path = path
         self._selector = selector or {}
         self._version = ""
-        self._newest = 0
-        self._versions: dict[str, int] = {}  # of the existing objects, by uid
-        self._older: dict[str, int] = {}  # until a list is complete, those before it
-        self._has_older = False  # an object came with a lower version than before
         self._silence = 0.0
         self._silent_since: float | None = None
         self._backoff = Backoff(*_PAUSES)
@@ -137,13 +131,9 @@ class Reflector:
         while True:
             started, failure = time.monotonic(), None
             try:
-                async with aclosing(await self._list_or_resume()) as events:
+                async with aclosing(self._watch() if self._version else self._list()) as events:
                     async for event in events:
                         self._log_recovery()
-                        if isinstance(event, Applied):
-                            self._take(event.object["metadata"])
-                        elif isinstance(event, Deleted):
-                            self._versions.pop(event.object["metadata"].get("uid", ""), None)
                         yield event
             except PTJobError as error:
                 failure = error
@@ -156,20 +146,6 @@ class Reflector:
             if not has_lasted or retry_after is not None:
                 self._log_pause(str(failure or "ended by the server"))
                 await self._backoff.pause(at_least=retry_after or 0.0)
-
-    def _take(self, meta: Manifest) -> None:
-        uid, version = meta["uid"], int(meta["resourceVersion"])
-        self._unlisted.discard(uid)
-        self._has_older |= version < self._versions.get(uid, self._older.get(uid, 0))
-        self._versions[uid] = version
-
-    async def _list_or_resume(self) -> AsyncGenerator[Event, None]:
-        """Return the events of one connection: a watch from the last version, or a list without a valid version."""
-        if self._version:
-            return self._watch(resourceVersion=self._version)
-        self._unlisted = set(self._known())
-        self._older, self._versions = {**self._older, **self._versions}, {}
-        return self._streaming_list() if self._client.streams_lists else self._paged_list()
 
     def _is_refused(self, failure: PTJobError) -> bool:
         """Return whether the request was refused; unset a version that is unknown to the server, to list again."""
@@ -187,33 +163,25 @@ class Reflector:
         if self._silence >= _DOUBT:
             self._version, self._silence = "", 0.0
 
-    async def _streaming_list(self) -> AsyncGenerator[Event, None]:
-        try:
-            async for event in self._watch(sendInitialEvents="true", resourceVersionMatch="NotOlderThan"):
-                yield event
-        except InvalidSpec:
-            self._client.streams_lists = False  # a server without streaming lists rejects their parameters
-
-    async def _paged_list(self) -> AsyncGenerator[Event, None]:
-        version = ""
+    async def _list(self) -> AsyncGenerator[Event, None]:
+        """Yield the events of a list, page by page, and of the watch that begins at its version."""
+        missing = set(self._known())
         async for page in self._client.pages(self._path, **self._selector):
             for item in page.items:
-                yield Applied(item)
+                missing.discard(item["metadata"]["uid"])
+                yield Applied(item, is_listed=True)
+                await asyncio.sleep(0)  # a page of 500 objects must not block the loop
             version = page.version
-        if self._was_restored(version):
-            yield Restored()
-            return
-        self._advance(version)
-        yield Synced(self._unlisted)
+        self._version = version
+        yield Synced(missing)
         self._confirm()
-        async for event in self._watch(resourceVersion=version):
+        async for event in self._watch():
             yield event
 
-    async def _watch(self, **since: str) -> AsyncGenerator[Event, None]:
-        is_synced = bool(self._version)
+    async def _watch(self) -> AsyncGenerator[Event, None]:
         query = {
             **self._selector,
-            **since,
+            "resourceVersion": self._version,
             "watch": "true",
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(random.randint(*_WATCH_SECONDS)),  # noqa: S311 - spreads load, keeps no secret
@@ -223,28 +191,10 @@ class Reflector:
             yield Opened()
             async for event_type, manifest in _parsed(chunks, self._path):
                 self._silence, self._silent_since = 0.0, None
-                meta = manifest["metadata"]
-                if event_type == "BOOKMARK" and (meta.get("annotations") or {}).get(_INITIAL_END):
-                    if self._was_restored(meta["resourceVersion"]):
-                        yield Restored()
-                        return
-                    is_synced = True
-                    yield Synced(self._unlisted)
-                elif event_type != "BOOKMARK":
+                if event_type != "BOOKMARK":
                     yield Deleted(manifest) if event_type == "DELETED" else Applied(manifest)
-                if is_synced:
-                    self._advance(meta["resourceVersion"])
-                    self._confirm()
-
-    def _was_restored(self, version: str) -> bool:
-        """Return whether the list's version, or that of an object in it, is lower than before; keep the list's."""
-        before, self._newest = self._newest, int(version)
-        has_older, self._has_older = self._has_older, False
-        self._older = {}
-        return has_older or self._newest < before
-
-    def _advance(self, version: str) -> None:
-        self._version, self._newest = version, max(self._newest, int(version))
+                self._version = manifest["metadata"]["resourceVersion"]
+                self._confirm()
 
     def _log_pause(self, reason: str) -> None:
         """Log why the watch is reopened; the same reason is logged once until the watch works again."""
