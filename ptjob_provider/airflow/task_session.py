@@ -43,7 +43,6 @@ from ptjob_provider.core.run.cleanup import (
     is_left_to_next_try,
     known_job,
     leave_running,
-    what_stays,
 )
 from ptjob_provider.core.run.follow import FollowOptions
 from ptjob_provider.core.run.orphans import WAITING_STATES, LeaveRunning, with_leave_running
@@ -238,10 +237,8 @@ class JobExecution:
 
     def leave(self, submission: Submission) -> None:
         """Log a warning about what a person must delete after a job that no task waits for."""
-        with self.deciding_on_error():
-            stays = self._waiting.run(what_stays(self._session.backend, submission))
-        if stays:
-            self._log.warning("%s", stays)
+        if submission.tensorboard_url:
+            self._log.warning("%s: its TensorBoard runs until the job is deleted", submission.ref)
 
     def tell_begun(self, submission: Submission) -> None:
         """Push the progress of a job that has just been submitted or adopted: how earlier attempts have ended."""

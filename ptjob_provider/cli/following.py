@@ -35,7 +35,7 @@ from ptjob_provider.core.diagnosis.notices import QUOTED
 from ptjob_provider.core.errors import JobAlreadyExists
 from ptjob_provider.core.identity import JobRef, Owner, owner_in
 from ptjob_provider.core.logs import MAX_PIECE, last_state
-from ptjob_provider.core.run.cleanup import delete_if_unfinished, what_stays
+from ptjob_provider.core.run.cleanup import delete_if_unfinished
 from ptjob_provider.core.run.follow import FollowOptions
 from ptjob_provider.core.run.outcome import Outcome, deadline_after
 from ptjob_provider.core.run.recall import RecalledAttempts
@@ -173,11 +173,6 @@ class Following:
         with self._submitting(job, tell=notice) as (session, named):
             submission, outcome = await session.until_end(named)
         return await self._finish(session, submission.ref, outcome)
-
-    async def submit_and_leave(self, job: TrainingJob) -> tuple[JobRef, str]:
-        """Submit the job; return it, and what remains until it is deleted: "" if all is removed automatically."""
-        submission = await self.submit(job)
-        return submission.ref, await what_stays(self.backend, submission)
 
     async def submit(self, job: TrainingJob) -> Submission:
         """Submit the job and its TensorBoard.

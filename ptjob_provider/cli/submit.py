@@ -202,7 +202,8 @@ def submit(
 
     following = Following(target=target, ending=Ending())
     job = described_job(target, given, filename, words, runs_here=target.backend == "local")
-    ref, stays = following.until_end(following.submit_and_leave(job))
+    submission = following.until_end(following.submit(job))
+    ref = submission.ref
     name = target.words_for(ref.namespace, ref.name)
     if output == "name":
         say(ref.name)
@@ -211,8 +212,8 @@ def submit(
     else:
         say(f"{ref} was submitted: {ref.kind}, uid {ref.uid}")
         notice(f"follow it: ptjob follow {name}; its log: ptjob logs {name} -f; stop it: ptjob delete {name}")
-    if stays:
-        notice(f"{stays}; ptjob follow {name} ends it with the training")
+    if submission.tensorboard_url:
+        notice(f"{ref}: its TensorBoard runs until the job is deleted")
 
 
 @_job_command

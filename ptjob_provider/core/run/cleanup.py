@@ -183,20 +183,6 @@ async def leave_running(backend: Backend, owner: Owner, store: AttemptStore, *, 
     return f"{ref} was left running. Look at it: ptjob get {ref.name}; end it: ptjob delete {ref.name}"
 
 
-async def what_stays(backend: Backend, submission: Submission) -> str:
-    """Return a sentence about parts of a job without a follower that must be deleted by hand; "" if there are none."""
-    ref = submission.ref
-    if not submission.tensorboard_url:
-        return ""
-    try:
-        job = await backend.get(ref.kind, ref.namespace, ref.name)
-    except ClusterError:  # the submission has succeeded: a failed read must not hide that
-        return ""
-    if kinds.kind_of(job).expires(job):
-        return ""
-    return f"{ref}: its TensorBoard runs until you delete the job"
-
-
 async def act_on_finished(backend: Backend, ref: JobRef, action: OnFinishAction, *, succeeded: bool) -> bool:
     """Delete an ended job, or give it a TTL, as the action says; return whether this call deleted the job."""
     if action.deletes(succeeded=succeeded):
