@@ -29,8 +29,8 @@ MAX_TERMINATIONS = 64
 _FIRST_FAILURES = 4
 """Number of first failures to keep. The first by the nodes' clocks may be a consequence; the cause is among these."""
 _SHORT = 400
-"""Characters to which a long message is cut before it is dropped."""
-_LISTS = ("waiting", "held_up", "restart_counts", "removals", "operator_deleted", "notices", "leaving")
+"""Characters to which a long message of a first failure or the last end is cut."""
+_HALVED = ("queue", "waiting", "held_up", "restart_counts", "removals", "operator_deleted", "notices", "leaving")
 
 _T = TypeVar("_T")
 
@@ -39,8 +39,8 @@ def to_text(history: PodHistory, limit: int = LIMIT) -> str:
     """Return the history as JSON of at most `limit` bytes.
 
     The current state is left out, because the next observation restores it. If the rest is too large, parts of it are
-    dropped in this order: the ends of the oldest restarts, the messages of ends other than the first failures and the
-    last end, these ends themselves, and only then parts of the rest.
+    dropped in this order: the messages of ends other than the first failures and the last end, these ends themselves,
+    of the oldest restarts first, and only then parts of the rest.
     """
     text = _dump(history)
     while len(text.encode()) > limit and (smaller := _smaller(history)) != history:
@@ -69,23 +69,13 @@ def bounded(history: PodHistory) -> PodHistory:
 def _smaller(history: PodHistory) -> PodHistory:
     """Return the history with one item fewer or shorter; an equal history if nothing can be dropped."""
     if spare := _spare(history):
-        longest, end = _longest(spare), _droppable(history)
-        if _has_successor(history, end) or not longest.message:
-            return _without(history, end)
-        return _with_message(history, longest, _SHORT if len(longest.message) > _SHORT else 0)
-    waiting, held_up = _shortened(history.waiting), _shortened(history.held_up)
-    shorter = replace(history, waiting=waiting, held_up=held_up, queue=history.queue[:_SHORT])
-    if shorter == history and history.terminations:
-        longest = _longest(history.terminations)
-        shorter = _with_message(history, longest, max(len(longest.message) // 2, _SHORT))
-    if shorter == history:
-        halves: dict[str, Any] = {name: getattr(history, name)[: len(getattr(history, name)) // 2] for name in _LISTS}
-        shorter = replace(history, **halves)
+        longest = _longest(spare)
+        return _with_message(history, longest, 0) if longest.message else _without(history, _droppable(history))
+    if history.terminations and len((longest := _longest(history.terminations)).message) > _SHORT:
+        return _with_message(history, longest, max(len(longest.message) // 2, _SHORT))
+    halves: dict[str, Any] = {name: getattr(history, name)[: len(getattr(history, name)) // 2] for name in _HALVED}
+    shorter = replace(history, **halves)
     return _without(history, history.terminations[1]) if shorter == history and history.terminations[1:] else shorter
-
-
-def _shortened(waits: Sequence[Waiting]) -> tuple[Waiting, ...]:
-    return tuple(replace(wait, message=wait.message[:_SHORT]) for wait in waits)
 
 
 def _spare(history: PodHistory) -> list[Termination]:
@@ -117,8 +107,6 @@ def _longest(ends: Sequence[Termination]) -> Termination:
 
 def _with_message(history: PodHistory, end: Termination, length: int) -> PodHistory:
     """Return the history with this end's message cut to its last characters."""
-    if len(end.message) <= length:
-        return history
     short = replace(end, message=end.message[-length:] if length else "")
     ends = tuple(short if other.key == end.key else other for other in history.terminations)
     return replace(history, terminations=ends)
