@@ -147,8 +147,6 @@ class Credentials:
                 "it by hand, it may wait for something"
             ) from None
         except (kubeconfig.ConfigException, OSError, yaml.YAMLError, *_MALFORMED) as error:
-            if isinstance(error, FileNotFoundError) and (missing := self._missing_plugin(error.filename)):
-                raise InvalidSpec(f"{self._source}: {missing} {_NO_CONFIGURATION}") from error
             if str(error).startswith("exec:"):  # the library has one class for invalid files and for failed plugins
                 raise ClusterUnavailable(f"{self._source}: {error} (the credential plugin)") from error
             if self.endpoint.host and "contexts list" in str(error):
@@ -198,18 +196,6 @@ class Credentials:
         named = self._config.kube_config_path or kubeconfig.kube_config.KUBE_CONFIG_DEFAULT_LOCATION
         paths = [Path(each).expanduser() for each in named.split(os.pathsep) if each]
         return [path for path in paths if path.exists()]
-
-    def _missing_plugin(self, command: object) -> str:
-        """Return that the credential plugin is not installed; "" if no user has a plugin of this command."""
-        text = self._config.kube_config
-        contents = [_content(path) for path in self._paths] if text is None else [yaml.safe_load(text)]
-        users = [user.get("user") for each in contents if isinstance(each, dict) for user in each.get("users") or ()]
-        plugins = [user["exec"] for user in users if isinstance(user, dict) and isinstance(user.get("exec"), dict)]
-        usual = "Install it, or put its folder on the PATH"
-        hints = [plugin.get("installHint") or usual for plugin in plugins if plugin.get("command") == command]
-        if not hints:
-            return ""
-        return f"its credential plugin {command} is not installed here. {' '.join(hints[0].split())}"
 
     @property
     def _source(self) -> str:
@@ -294,6 +280,8 @@ def _described(error: Exception, source: str, context: str | None) -> str:
     text = str(error).partition("{")[0].rstrip("/ ").replace("does not exists", "is not there")
     if context is not None and text.endswith("contexts list") and f"object with name {context} " in text:
         return f"context: {context!r} is not allowed; allowed: a context of {source}: kubectl config get-contexts"
+    if isinstance(error, FileNotFoundError):
+        return f"{source}: {error.filename} is not here; if it is the credential plugin, put its folder on the PATH"
     if isinstance(error, OSError):
         return f"{source}: {error.strerror or text}"
     if isinstance(error, yaml.YAMLError):
