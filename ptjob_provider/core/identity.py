@@ -205,12 +205,7 @@ def owner_labels(name: str, owner: Owner, attempt: int) -> dict[str, str]:
     """
     ids = {key: label_value(value) for key, value in {**owner.ids, **owner.labels}.items()}
     own = {MANAGED_LABEL: "true", ATTEMPT_LABEL: str(attempt)}
-    return {**ids, **own, **arena_labels(name), "pytorch_job_name": name}
-
-
-def arena_labels(name: str) -> dict[str, str]:
-    """Return the labels by which Arena finds a job, and the job's pods."""
-    return {"app": "pytorchjob", "release": name}
+    return {**ids, **own, "app": "pytorchjob", "release": name, "pytorch_job_name": name}
 
 
 def with_owner_labels(

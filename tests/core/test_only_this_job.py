@@ -6,7 +6,6 @@ Jobs of one name follow each other, and a client may have been away in between.
 from __future__ import annotations
 
 import logging
-import re
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, cast
@@ -22,7 +21,6 @@ from ptjob_provider.core.kubernetes.informer.cache import JobCache
 from ptjob_provider.core.kubernetes.informer.informer import JobInformer
 from ptjob_provider.core.kubernetes.inspector import ClusterInspector
 from ptjob_provider.core.outputs.contract import ResolvedOutputs
-from rows import each_row
 
 pytestmark = pytest.mark.skips_waits
 
@@ -183,31 +181,6 @@ async def test_a_missing_right_that_only_arena_uses_is_no_line_of_every_log(
         await KubernetesBackend(server.config()).submit(job())
 
     assert [each.levelno for each in caplog.records if "`arena delete` will not find it" in each.message] == [level]
-
-
-@each_row(
-    ("of_job", "of_pods", "hidden"),
-    [
-        ({"app": "bert", "release": "digits"}, {"app": "bert"}, ["app=bert"]),
-        ({"app": "pytorchjob"}, {"app": "pytorchjob", "release": "nightly", "team": "a"}, ["release=nightly"]),
-        ({"app": "pytorchjob", "release": "digits"}, {"app": "pytorchjob", "release": "digits"}, []),
-    ],
-)
-async def test_labels_that_hide_a_job_from_arena_are_said_once(
-    of_job: dict[str, str], of_pods: dict[str, str], hidden: list[str], caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.clear()
-    template = {**TEMPLATE, "metadata": {"labels": of_pods}}
-    given = job()
-    given["metadata"]["labels"] = of_job
-    given["spec"]["pytorchReplicaSpecs"] = {"Master": {"replicas": 1, "template": template}}
-
-    async with stand_in_api_server((201, job()), (201, {})) as server:
-        await KubernetesBackend(server.config()).submit(given)
-
-    said = [each.message for each in caplog.records if each.levelno >= logging.WARNING]
-    assert [re.findall(r"the labels (.*) are kept", each) for each in said] == [[each] for each in hidden]
-    assert all("looks for app=pytorchjob and release=digits" in each for each in said)
 
 
 async def test_a_note_on_the_own_pod_is_of_one_uid() -> None:

@@ -117,7 +117,7 @@ class KubernetesBackend:
                 if error.code == HTTPStatus.NOT_FOUND:
                     raise await discovery.refusal(client, manifest) from error
                 raise
-            await let_arena_delete(client, ref, manifest)
+            await let_arena_delete(client, ref)
             return ref
 
     async def get(self, kind: str, namespace: str, name: str) -> Manifest:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from ptjob_provider.core import kinds
 from ptjob_provider.core.errors import JobAlreadyExists, JobNotFound, PermissionDenied, PTJobError
-from ptjob_provider.core.identity import arena_labels
 from ptjob_provider.core.kinds import PYTORCHJOB
 from ptjob_provider.core.kinds.code import in_pieces
 from ptjob_provider.core.kubernetes.client import paths
@@ -25,11 +24,6 @@ logger = logging.getLogger(__name__)
 
 _ARENA_TIMEOUT = 5.0
 """Maximum seconds for the creation of the ConfigMap; the job runs meanwhile."""
-
-_HIDDEN_FROM_ARENA = (
-    "%s: Arena may not find the job or its pods: the labels %s are kept as they were written, and Arena looks for "
-    "app=pytorchjob and release=%s. `ptjob list` and `ptjob get` find them; for Arena, leave these labels out"
-)
 
 
 async def ensure_secret(client: Client, ref: JobRef, secret: Manifest) -> None:
@@ -66,20 +60,14 @@ async def secret_values(config: ClusterConfig, job: Manifest) -> list[str]:
     return values
 
 
-async def let_arena_delete(client: Client, ref: JobRef, manifest: Manifest) -> None:
+async def let_arena_delete(client: Client, ref: JobRef) -> None:
     """Create the ConfigMap that `arena delete` and `arena prune` need. Idempotent.
 
-    Arena's other commands (list, get, logs, top job) need only the job's labels, see `identity.arena_labels`; a user's
-    own ones, which hide the job from them, are logged. A failure is only logged and does not affect the job. A missing
-    permission is usual, and `ptjob doctor` reports it.
+    Arena's other commands (list, get, logs, top job) need only the job's labels, see `identity.owner_labels`. A failure
+    is only logged and does not affect the job. A missing permission is usual, and `ptjob doctor` reports it.
     """
     if ref.kind != PYTORCHJOB.KIND:
         return
-    parts = (part.get("metadata") or {} for part in (manifest, *PYTORCHJOB.templates(manifest)))
-    labels = {pair for part in parts for pair in (part.get("labels") or {}).items()}
-    expected = arena_labels(ref.name)
-    if own := sorted(f"{key}={value}" for key, value in labels if value != expected.get(key, value)):
-        logger.warning(_HIDDEN_FROM_ARENA, ref, ", ".join(own), ref.name)
     try:
         async with asyncio.timeout(_ARENA_TIMEOUT):
             await client.post(paths.config_maps(ref.namespace), config_map(ref))
