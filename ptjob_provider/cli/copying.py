@@ -18,7 +18,7 @@ _AFTER, _INTERVAL = 1.0, 0.1
 
 
 @contextmanager
-def counted(stream: IO[bytes], about: str, *, wanted: bool = True) -> Iterator[IO[bytes]]:
+def counted(stream: IO[bytes], about: str) -> Iterator[IO[bytes]]:
     """Yield the stream, whose bytes are counted by a bar while they are read or written.
 
     Nothing is drawn where stderr is no terminal, or one that cannot erase a line.
@@ -26,9 +26,8 @@ def counted(stream: IO[bytes], about: str, *, wanted: bool = True) -> Iterator[I
     Args:
         stream: a tar archive: it is written, or read from its beginning.
         about: what is done with the bytes.
-        wanted: whether to draw it.
     """
-    if not (wanted and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"):
+    if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
         yield stream
         return
     from rich import progress

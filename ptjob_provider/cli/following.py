@@ -160,7 +160,7 @@ class Following:
     @cached_property
     def backend(self) -> Backend:
         """The back-end on which the job runs."""
-        return self.target.open(for_new_jobs=True, with_bars=not self.ending.no_progress)
+        return self.target.open(for_new_jobs=True)
 
     @cached_property
     def sink(self) -> TerminalSink:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import configparser
 import os
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -96,12 +95,11 @@ class Target:
             title=lambda name: f"${self.variables[name]}" if name in self.variables else in_ptjob(name),
         )
 
-    def open(self, *, for_new_jobs: bool = False, with_bars: bool = False) -> Backend:
+    def open(self, *, for_new_jobs: bool = False) -> Backend:
         """Return the back-end; the installation's options for new jobs are read only `for_new_jobs`.
 
         Args:
             for_new_jobs: whether it submits jobs.
-            with_bars: whether a terminal shows how far the copy of a large folder of code is.
 
         Raises:
             InvalidSpec: an option is invalid; the message names it.
@@ -114,10 +112,7 @@ class Target:
         from ptjob_provider.core.kubernetes import KubernetesBackend
 
         if for_new_jobs:
-            from ptjob_provider.cli.copying import counted
-
-            counting = partial(counted, wanted=with_bars)
-            return KubernetesBackend(self._cluster, probe=self.settings.probe(), counted=counting)
+            return KubernetesBackend(self._cluster, probe=self.settings.probe())
         return KubernetesBackend(self._cluster)
 
     def inspector(self) -> Inspector:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from at_terminal import AtTerminal
 from ptjob_provider.cli import copying
-from ptjob_provider.cli.following import Ending, Following
-from ptjob_provider.cli.target import Target, TargetOptions, find_target
 from rows import each_row
 
 if TYPE_CHECKING:
@@ -101,14 +99,3 @@ def test_there_is_no_bar_where_it_cannot_be_erased(
         output = machine.ptjob("data", "cp", str(tmp_path / "file"), target).stderr
 
     assert output == f"copied {tmp_path / 'file'} to {target}\n"
-
-
-def test_the_folder_of_a_job_has_a_bar_unless_it_is_not_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
-    given: list[dict[str, Any]] = []
-    monkeypatch.setattr(Target, "open", lambda _, **more: given.append(more))
-    target = find_target(TargetOptions(backend="local"), {})
-
-    for ending in (Ending(), Ending(no_progress=True)):
-        _ = Following(target=target, ending=ending).backend
-
-    assert given == [{"for_new_jobs": True, "with_bars": wanted} for wanted in (True, False)]

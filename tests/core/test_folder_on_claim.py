@@ -11,7 +11,6 @@ import json
 import os
 import subprocess
 import sys
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -29,7 +28,7 @@ from ptjob_provider.core.spec.code import PackedCode
 from recorded import OWNER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
     from typing import IO
 
@@ -135,20 +134,6 @@ async def test_the_pod_that_takes_the_folder_is_where_rank_0_can_be(folder: Path
     assert (container["image"], container["securityContext"]["runAsNonRoot"]) == ("digits:1", True)
     assert server.requests[-1].startswith("DELETE /api/v1/namespaces/team/pods/")
     assert not any("pytorchjobs" in each for each in server.requests)
-
-
-async def test_it_is_shown_how_much_of_an_archive_is_compressed_and_sent(folder: Path, tmp_path: Path) -> None:
-    job, left = job_of(folder), dict[str, bytes]()
-
-    @contextmanager
-    def counted(stream: IO[bytes], about: str) -> Iterator[IO[bytes]]:
-        assert stream.tell() == 0
-        yield stream
-        left[about] = stream.read()
-
-    await ensure_archive(sent_to(tmp_path), name_of(job), archive_of(job), counted)
-
-    assert left == {"compressing the code": b"", "copying the code": b""}
 
 
 async def test_an_archive_is_sent_once(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

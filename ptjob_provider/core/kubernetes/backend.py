@@ -24,7 +24,7 @@ from ptjob_provider.core.kubernetes import discovery
 from ptjob_provider.core.kubernetes.client import paths
 from ptjob_provider.core.kubernetes.client.http import shared_client
 from ptjob_provider.core.kubernetes.discovery import fitted_to_runtime
-from ptjob_provider.core.kubernetes.folder_on_claim import uncounted, with_folder_on_claim
+from ptjob_provider.core.kubernetes.folder_on_claim import with_folder_on_claim
 from ptjob_provider.core.kubernetes.informer import EventPoller, cached_job, informer_of, subscribe
 from ptjob_provider.core.kubernetes.informer.claims import watched_claim
 from ptjob_provider.core.kubernetes.inspection import find_checkpoint, inspect
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.kubernetes.client.http import Client
     from ptjob_provider.core.kubernetes.config import ClusterConfig
-    from ptjob_provider.core.kubernetes.folder_on_claim import Counted
     from ptjob_provider.core.logs import LogCursor, LogLine
     from ptjob_provider.core.outputs.checkpoints import Checkpoint
     from ptjob_provider.core.outputs.contract import OutputReport, ResolvedOutput, ResolvedOutputs
@@ -57,14 +56,10 @@ class KubernetesBackend:
     Args:
         config: access to the cluster.
         probe: settings of the output probe.
-        counted: yields a stream with a folder of code, and shows how much of it has been read.
     """
 
-    def __init__(
-        self, config: ClusterConfig, *, probe: ProbeOptions | None = None, counted: Counted = uncounted
-    ) -> None:
+    def __init__(self, config: ClusterConfig, *, probe: ProbeOptions | None = None) -> None:
         self._config = config
-        self._counted = counted
         self._probe = probe or ProbeOptions()
 
     async def submit(
@@ -73,9 +68,7 @@ class KubernetesBackend:
         """Create the job; the server refuses unknown fields instead of dropping them. See `Backend.submit`."""
         if archive is not None:
             async with shared_client(self._config) as client:
-                manifest = await with_folder_on_claim(
-                    client, manifest, archive, probe=self._probe, counted=self._counted
-                )
+                manifest = await with_folder_on_claim(client, manifest, archive, probe=self._probe)
         if secret is not None:
             manifest = with_pieces(manifest, in_pieces(secret))
         ref = await self._create(manifest)

@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import logging
+import os
 import shutil
 import tarfile
 import tempfile
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from typing import IO, TYPE_CHECKING
 
 from ptjob_provider.core import kinds
@@ -29,27 +31,19 @@ from ptjob_provider.core.kubernetes.rights import EXEC
 from ptjob_provider.core.spec.code import MAX_TRAVELS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import AbstractContextManager
-
     from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.kubernetes.claim_files import ClaimPod
     from ptjob_provider.core.kubernetes.client.http import Client
     from ptjob_provider.core.kubernetes.probe import ProbeOptions
 
-    Counted = Callable[[IO[bytes], str], AbstractContextManager[IO[bytes]]]
+logger = logging.getLogger(__name__)
 
 _NO_CLAIM = "the job mounts no claim that all its pods can write to: mount one with `volumes`"
 _NO_RIGHT = f"`pods/exec create` is not allowed: grant what {EXEC.given_by} has, whose holder can enter every pod"
 
 
-def uncounted(stream: IO[bytes], _: str) -> AbstractContextManager[IO[bytes]]:
-    """Return the stream as it is, where nobody looks how far a copy is."""
-    return nullcontext(stream)
-
-
 async def with_folder_on_claim(
-    client: Client, manifest: Manifest, archive: IO[bytes], *, probe: ProbeOptions, counted: Counted = uncounted
+    client: Client, manifest: Manifest, archive: IO[bytes], *, probe: ProbeOptions
 ) -> Manifest:
     """Copy the archive to the first of the job's writable claims; return the job, changed to unpack it from there.
 
@@ -58,7 +52,6 @@ async def with_folder_on_claim(
         manifest: the job.
         archive: tar archive of the folder.
         probe: settings of the pod.
-        counted: yields a stream, of which it shows how much has been read.
 
     Raises:
         InvalidSpec: the job mounts no such claim, or `pods/exec create` is not allowed; nothing was created.
@@ -73,7 +66,7 @@ async def with_folder_on_claim(
         raise too_large(archive, allowed=f"{small} compressed, or {large} over a claim, but {'; and '.join(obstacles)}")
     digest = json.loads(meta["annotations"][CODE_ANNOTATION])["digest"].removeprefix("sha256:")
     async with mounted(client, meta["namespace"], claims[0], _options(manifest, probe)) as files:
-        await ensure_archive(files, f"{digest}.tar.gz", archive, counted)
+        await ensure_archive(files, f"{digest}.tar.gz", archive)
     return with_archive_on(manifest, claims[0], digest)
 
 
@@ -92,24 +85,23 @@ def _options(manifest: Manifest, probe: ProbeOptions) -> FileOptions:
     )
 
 
-async def ensure_archive(files: ClaimPod, name: str, archive: IO[bytes], counted: Counted = uncounted) -> None:
+async def ensure_archive(files: ClaimPod, name: str, archive: IO[bytes]) -> None:
     """Send the archive, compressed, unless the claim has it undamaged; a partial copy never has this name.
 
     Args:
         files: the files on the claim.
         name: file name of the archive: its digest, with a suffix.
         archive: the archive.
-        counted: see `with_folder_on_claim`.
     """
     with suppress(InvalidSpec):  # the claim does not have the file, or it is damaged
         if await files.digest(f"{ON_CLAIM}/{name}") == name.partition(".")[0]:
             return
+    size = archive.seek(0, os.SEEK_END)
+    logger.warning("copying the code to the claim, %s before it is compressed: %s/%s", megabytes(size), ON_CLAIM, name)
     archive.seek(0)
     with tempfile.TemporaryFile() as stream:
-        with counted(archive, "compressing the code") as whole:
-            await asyncio.to_thread(_compress, whole, name, stream)
-        with counted(stream, "copying the code") as small:
-            await files.unpack(small, ON_CLAIM, name)
+        await asyncio.to_thread(_compress, archive, name, stream)
+        await files.unpack(stream, ON_CLAIM, name)
 
 
 def _compress(archive: IO[bytes], name: str, stream: IO[bytes]) -> None:
