@@ -314,15 +314,6 @@ CAUSES: Mapping[Cause, CauseInfo] = {
     ),
 }
 
-_OF_DELETED = (
-    ("See the log for its", "See its last lines for its", "Its log is gone with {}, and its"),
-    ("See the log of that container for what", "Find out what", "Find out what"),
-    ("See its log", "See its last lines", "Its log is gone with {}"),
-    ("See the log", "See its last lines", "Its log is gone with {}"),
-    ("Look at the pod's events, or raise", "Raise", "Raise"),
-)
-"""Beginning of an advice, and its replacements once the log is deleted: with and without the replica's last lines."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Diagnosis:
@@ -423,14 +414,13 @@ class Diagnosis:
         return f"Last lines of {self.tail_of or self.replica or 'the log'}"
 
     def without_log(self, gone_with: str = "the job") -> Self:
-        """Return the diagnosis with advice for a deleted job or pod, which does not refer to the deleted log."""
+        """Return the diagnosis with advice for a deleted job or pod, which does not send to the deleted log."""
+        if not self.resolution.startswith(("See the log", "See its log")):
+            return self
         has_lines = bool(self.log_tail) and self.tail_of in {"", self.replica}
-        for before, with_lines, without in _OF_DELETED:
-            if self.resolution.startswith(before):
-                rest = self.resolution.removeprefix(before)
-                instead = with_lines if has_lines else without.format(gone_with)
-                return replace(self, resolution=instead + rest)
-        return self
+        instead = "See its last lines" if has_lines else f"Its log is gone with {gone_with}"
+        _, semicolon, rest = self.resolution.partition(";")
+        return replace(self, resolution=f"{instead}{semicolon}{rest}")
 
     def without_progress(self, text: str) -> Self:
         """Return the diagnosis of an attempt after which none follows; the text, of `resumed.no_progress`, says why."""
