@@ -32,13 +32,9 @@ MISSING = report_text(OutputReport(model=OutputFacts(exists=False)))
 THERE = report_text(OutputReport(model=OutputFacts(exists=True, bytes=5, modified_at=4e9)))
 
 
-async def no_wait(_: float) -> None:
-    return
-
-
 async def submit(backend: ScriptedBackend, *, owner: Owner = OWNER, is_repeated: bool = False) -> Submission:
     store = await recall(backend, "team", owner, is_repeated=is_repeated)
-    return await ensure_submitted(backend, JOB, owner=owner, store=store, sleep=no_wait)
+    return await ensure_submitted(backend, JOB, owner=owner, store=store)
 
 
 def end(backend: ScriptedBackend, ref: JobRef, phase: str = "Failed", **notes: str) -> Manifest:
@@ -172,7 +168,7 @@ async def test_the_stored_result_of_a_deleted_job_is_used_by_an_automatic_retry(
         notes = ["", noted.to_text(), "[]"]
 
         store = await recall(backend, "team", OWNER, is_repeated=is_repeated, notes=notes)
-        second = await ensure_submitted(backend, JOB, owner=OWNER, store=store, sleep=no_wait)
+        second = await ensure_submitted(backend, JOB, owner=OWNER, store=store)
 
         assert store.to_report == (noted if is_told and is_repeated else None)
         assert second.attempt == 2
@@ -187,10 +183,10 @@ async def test_a_job_that_is_gone_unverified_is_trained_again_by_a_person_only()
 
     repeated = await recall(backend, "team", OWNER, is_repeated=True, notes=[noted.to_text()])
     with pytest.raises(OutputsNotVerified, match="never verified"):
-        await ensure_submitted(backend, JOB, owner=OWNER, store=repeated, sleep=no_wait)
+        await ensure_submitted(backend, JOB, owner=OWNER, store=repeated)
 
     again = await recall(backend, "team", OWNER, is_repeated=False, notes=[noted.to_text()])
-    assert (await ensure_submitted(backend, JOB, owner=OWNER, store=again, sleep=no_wait)).attempt == 2
+    assert (await ensure_submitted(backend, JOB, owner=OWNER, store=again)).attempt == 2
 
 
 async def test_a_job_that_exists_counts_more_than_its_note() -> None:
@@ -209,7 +205,7 @@ async def test_an_attempt_after_the_one_that_was_noted_counts() -> None:
     notes = [note(await submit(backend), Outcome.FAILED, Cause.TIMED_OUT).to_text()]
     backend.jobs.clear()
     store = await recall(backend, "team", OWNER, is_repeated=True, notes=notes)
-    second = await ensure_submitted(backend, JOB, owner=OWNER, store=store, sleep=no_wait)
+    second = await ensure_submitted(backend, JOB, owner=OWNER, store=store)
 
     third = await recall(backend, "team", OWNER, is_repeated=True, notes=notes)
 
@@ -249,7 +245,14 @@ async def test_a_note_does_not_hold_for_a_later_job_that_is_being_deleted() -> N
 
 async def test_replicas_of_a_job_that_is_gone_are_waited_for() -> None:
     """A new job of the same name would inherit their state; the next attempt has another name."""
-    backend, waited = ScriptedBackend(), []
+    waited: list[int] = []
+
+    class Waiting(ScriptedBackend):
+        async def pods_gone(self, ref: JobRef) -> bool:
+            waited.append(self.created)
+            return await super().pods_gone(ref)
+
+    backend = Waiting()
     first = await submit(backend)
     meta = backend.jobs.pop((first.ref.namespace, first.ref.name))["metadata"]
     owner = {"apiVersion": "kubeflow.org/v1", "kind": first.ref.kind, "name": first.ref.name, "uid": first.ref.uid}
@@ -257,15 +260,12 @@ async def test_replicas_of_a_job_that_is_gone_are_waited_for() -> None:
     other = {"metadata": {"namespace": "team", "labels": meta["labels"]}}
     backend.pods_stay = 3
 
-    async def wait(_: float) -> None:
-        waited.append(backend.created)
-
     store = await recall(backend, "team", OWNER, is_repeated=False, replicas=[other, pod])
-    second = await ensure_submitted(backend, JOB, owner=OWNER, store=store, sleep=wait)
+    second = await ensure_submitted(backend, JOB, owner=OWNER, store=store)
 
     assert (second.attempt, backend.deleted) == (2, [])
     assert second.ref.name != first.ref.name
-    assert waited == [1, 1, 1]
+    assert waited == [1, 1, 1, 1]
 
 
 @pytest.mark.parametrize("source", ["notes", "replicas"])

@@ -50,14 +50,10 @@ STRANGER = Owner(instance="staging", ids=OWNER.ids, labels={})
 JOB = TrainingJob.parse(name="digits", namespace="team", image="digits:1", workers=2, gpus=1)
 
 
-async def no_wait(_: float) -> None:
-    return
-
-
 async def submit(
     backend: ScriptedBackend, store: MemoryStore, *, job: TrainingJob = JOB, owner: Owner = OWNER, **how: Any
 ) -> Submission:
-    return await ensure_submitted(backend, job, owner=owner, store=store, sleep=no_wait, **how)
+    return await ensure_submitted(backend, job, owner=owner, store=store, **how)
 
 
 async def test_a_submission_without_an_earlier_job_is_attempt_one() -> None:
@@ -195,7 +191,7 @@ async def test_pods_that_a_slow_operator_makes_after_the_deletion_are_waited_for
     backend = SlowOperator()
     first = await submit(backend, MemoryStore())
 
-    await stop_and_wait(backend, first.ref, sleep=no_wait)
+    await stop_and_wait(backend, first.ref)
 
     assert backend.looks == []
 
@@ -210,7 +206,7 @@ async def test_a_job_that_a_finalizer_keeps_is_stopped_when_its_pods_stay_away()
     backend = Kept()
     first = await submit(backend, MemoryStore())
 
-    await stop_and_wait(backend, first.ref, sleep=no_wait)
+    await stop_and_wait(backend, first.ref)
 
     assert backend.deleted == [first.ref]
     assert backend.jobs
@@ -323,7 +319,7 @@ async def test_pods_that_never_go_are_an_error_that_a_retry_may_mend() -> None:
     backend.pods_stay = 10_000
 
     with pytest.raises(ClusterUnavailable, match="still run 1 s after it was deleted") as caught:
-        await stop_and_wait(backend, submission.ref, timeout=1.0, sleep=no_wait)
+        await stop_and_wait(backend, submission.ref, timeout=1.0)
 
     assert caught.value.retryable
 

@@ -71,8 +71,7 @@ async def stop_and_wait(
     *,
     judge: Callable[[Observation], Awaitable[str]] | None = None,
     frees_name: bool = False,
-    timeout: float = STOP_TIMEOUT,  # noqa: ASYNC109 - counted with the injected sleep
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    timeout: float = STOP_TIMEOUT,  # noqa: ASYNC109 - the error says what has not ended
 ) -> None:
     """Delete the job, and return when none of its pods runs any more; with `frees_name`, when its object is gone, too.
 
@@ -94,7 +93,7 @@ async def stop_and_wait(
                 f"{ref}: pods of this earlier attempt still run {timeout:.0f} s after it was deleted; look for a lost "
                 "node, then try again: a new attempt is not started beside them"
             )
-        await sleep(pause)
+        await asyncio.sleep(pause)
         waited += pause
         pause = min(pause * 1.5, _LONGEST_PAUSE)
 

@@ -29,7 +29,6 @@ is a job of this owner):
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 from dataclasses import asdict, dataclass, field, replace
@@ -222,7 +221,6 @@ async def ensure_submitted(
     owner: Owner,
     store: AttemptStore,
     api_error_timeout: float = TIMEOUT,
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     on_known: Callable[[Submission], Awaitable[None]] | None = None,
     tell: Callable[[str], None] = logger.warning,
     **options: Unpack[SubmitOptions],
@@ -246,7 +244,6 @@ async def ensure_submitted(
         owner=owner,
         store=store,
         api_error_timeout=api_error_timeout,
-        sleep=sleep,
         on_known=on_known,
         tell=tell,
         record=store.load(),
@@ -279,7 +276,6 @@ class _Submitter:
     owner: Owner
     store: AttemptStore
     api_error_timeout: float
-    sleep: Callable[[float], Awaitable[None]]
     on_known: Callable[[Submission], Awaitable[None]] | None
     tell: Callable[[str], None]
     record: AttemptRecord | None
@@ -463,7 +459,7 @@ class _Submitter:
 
         errors = self._errors(ref.namespace, ref.name)
         await errors.answer(
-            lambda: stop_and_wait(self.backend, ref, judge=judge, frees_name=self.exact_name, sleep=self.sleep),
+            lambda: stop_and_wait(self.backend, ref, judge=judge, frees_name=self.exact_name),
             though_away=False,
         )
 
