@@ -103,7 +103,7 @@ async def test_each_replica_is_shown_with_its_node_and_the_job_with_its_kind() -
         ["9m0s", "9m0s", ""],
         ["gpu-0", "gpu-1", ""],
     ]
-    fetched = replace(snapshot, record=replace(snapshot.record, revisions=("digits-node-0-0 0a1b2c",)))
+    fetched = replace(snapshot, record=replace(snapshot.record, revisions=("0a1b2c",)))
     rows = rows_of(fetched)
     assert (rows["kind"], rows["code"], "replicas" in rows) == ("TrainJob", "0a1b2c", False)  # it counts batch Jobs
 

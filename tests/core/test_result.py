@@ -96,6 +96,6 @@ def test_an_output_that_is_not_there_has_no_place() -> None:
 
 
 def test_the_revision_that_was_trained_is_in_the_result() -> None:
-    found = (result(revisions=("m 5ca1ab1e",)), result())
+    found = (result(revisions=("5ca1ab1e",)), result(revisions=("5ca1ab1e", "b")), result())
 
-    assert [each["git_revision"] for each in found] == ["5ca1ab1e", None]
+    assert [each["git_revision"] for each in found] == ["5ca1ab1e", None, None]

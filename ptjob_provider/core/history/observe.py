@@ -191,12 +191,8 @@ def _with_revision(history: PodHistory, pod: Pod) -> PodHistory:
         container.state("terminated") or {} for container in pod.containers if container.name == sync_code.CONTAINER
     )
     fetched = {sync_code.revision_in(readable(end.get("message"))) for end in ends} - {""}
-    revisions = {revision: name for name, _, revision in (entry.partition(" ") for entry in history.revisions)}
-    for revision in fetched:
-        revisions[revision] = min(pod.name, revisions.get(revision, pod.name))
-    entries = tuple(sorted(f"{name} {revision}" for revision, name in revisions.items())[:_MAX_REVISIONS])
-    history = replace(history, revisions=entries)
-    return with_notice(history, _DIFFER) if len(entries) > 1 else history
+    history = replace(history, revisions=tuple(sorted({*history.revisions, *fetched})[:_MAX_REVISIONS]))
+    return with_notice(history, _DIFFER) if len(history.revisions) > 1 else history
 
 
 def _with_returned(history: PodHistory, pod: Pod) -> PodHistory:

@@ -213,8 +213,7 @@ class PodHistory:
         restarts_reported: number of restarts that the job's own status reports; 0 if it reports none.
         notices: settings that the back-end does not apply, in its words.
         queue: why the job's queue keeps it waiting, in the queue's words; "" if unknown.
-        revisions: revisions of the code that replicas have fetched, each once, as `replica revision` with the first
-            replica by name.
+        revisions: revisions of the code that replicas have fetched, each once.
         returned: what rank 0's function returned, as JSON; "" for nothing.
         queued_since: first observation of the current wait for nodes, see `Waiting.since`; None while every pod has a
             node.
@@ -264,15 +263,6 @@ class PodHistory:
         waiting = tuple(replace(wait, since=begun(wait.since)) for wait in self.waiting)
         queued_since = begun(self.queued_since) if self.queued_since is not None else None
         return replace(self, waiting=waiting, queued_since=queued_since)
-
-    def revision_of(self, replica: str) -> str:
-        """Return the code revision of a replica; "" if unknown.
-
-        For a replica without an entry, return the revision of the first entry: replicas with one revision share it.
-        """
-        entries = [entry.partition(" ") for entry in self.revisions]
-        own = (revision for name, _, revision in entries if name == replica)
-        return next(own, entries[0][2] if entries else "")
 
     def node_of(self, replica: str) -> str:
         """Return the node of the replica's last pod that ended or was deleted; "" if unknown."""

@@ -112,7 +112,7 @@ def build_result(
         **_times(submission, status, history, now),
         "usage": peak_usage.shown(used or {}, rank0=rank0),
         "rank0": rank0,
-        "git_revision": history.revision_of(rank0) or None,
+        "git_revision": history.revisions[0] if len(history.revisions) == 1 else None,
         "code_revision": dict(submission.code_revision) if submission.code_revision else None,
         "model": _entry(outputs.model, report.model if report else None, ("bytes", "sha256")),
         "tfevents": _entry(outputs.tfevents, report.tfevents if report else None, ("last_step", "scalars")),
