@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.skips_waits
 
 PULLS = ("ErrImagePull", "ImagePullBackOff")
+FULL = (403, {"kind": "Status", "code": 403, "reason": "Forbidden", "message": "forbidden: exceeded quota: full"})
+GONE = (404, {"kind": "Status", "code": 404, "reason": "NotFound", "details": {"name": "files"}, "message": "gone"})
 EVENTS = {"kind": "EventList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}}
 
 
@@ -111,6 +113,27 @@ async def test_a_pod_whose_creation_was_not_answered_is_used() -> None:
         await enter(server.config(), timeout=3600)
 
     assert [line.split()[0] for line in server.requests] == ["GET", "POST", "POST", "GET", "DELETE"]
+
+
+async def test_a_full_quota_is_waited_for_until_the_time_limit() -> None:
+    """Other pods may still be terminating."""
+    async with stand_in_api_server((200, {}), FULL, FULL, (201, {}), (200, pod("Running")), (200, {})) as server:
+        await enter(server.config(), timeout=3600)
+        verbs = [line.split()[0] for line in server.requests]
+    async with stand_in_api_server((200, {}), *[FULL] * 9) as server:
+        with pytest.raises(ClusterError, match=r"exceeded quota: full.*; free quota for a pod with 100m CPU and 128Mi"):
+            await enter(server.config())
+
+    assert verbs == ["GET", "POST", "POST", "POST", "GET", "DELETE"]
+
+
+async def test_a_pod_that_somebody_deletes_is_no_answer() -> None:
+    leaving = pod("Failed", terminated={"exitCode": 143})
+    leaving["metadata"]["deletionTimestamp"] = "2026-11-20T12:00:00Z"
+
+    for answer in ((200, leaving), GONE):
+        said, _ = await refusal(answer)
+        assert "was deleted by somebody before it had answered" in said
 
 
 async def test_a_claim_that_is_not_mounted_in_time_is_reported_with_the_pods_events() -> None:

@@ -3,8 +3,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from ptjob_provider.core.errors import in_ptjob
-from ptjob_provider.core.kubernetes.probe import clock_difference, is_over, obstacle, problem
+from ptjob_provider.core.kubernetes.probe import ProbeOptions, clock_difference, obstacle, problem
 from ptjob_provider.core.outputs.contract import OutputReport
 from rows import each_row
 
@@ -44,22 +43,6 @@ def event(reason: str, message: str) -> dict[str, Any]:
 
 
 @each_row(
-    ("found", "over"),
-    [
-        (unplaced("0/1 nodes"), False),
-        (waiting("ImagePullBackOff"), False),
-        (waiting("InvalidImageName"), True),
-        (pod("Running", running={}), False),
-        (pod("Succeeded", terminated={"exitCode": 0}), True),
-        (ended(1, "Error"), True),
-    ],
-)
-def test_waiting_ends_with_the_pod_or_when_it_can_never_start(found: dict[str, Any], over: bool) -> None:  # noqa: FBT001 - a case
-    """A state that the kubelet retries may still end by itself."""
-    assert is_over(found) is over
-
-
-@each_row(
     ("found", "said"),
     [
         (
@@ -82,7 +65,7 @@ def test_waiting_ends_with_the_pod_or_when_it_can_never_start(found: dict[str, A
 )
 def test_the_obstacle_of_a_probe_is_named_with_what_it_needs(found: dict[str, Any], said: str) -> None:
     """One clause about the pod in the words of scheduler, kubelet or Python."""
-    clause, _, needs = obstacle(found, title=in_ptjob).partition("; it asks for ")
+    clause, _, needs = obstacle(found, (), options=ProbeOptions()).partition("; it asks for ")
 
     assert said in clause
     assert needs.startswith("100m CPU and 128Mi on a node")
@@ -92,15 +75,17 @@ def test_a_volume_that_cannot_be_mounted_is_read_from_the_pods_events() -> None:
     """The pod itself only has ContainerCreating."""
     events = [event("FailedAttachVolume", 'Multi-Attach error for volume "pvc-1"')]
 
-    said = obstacle(waiting("ContainerCreating"), events, title=in_ptjob)
+    said = obstacle(waiting("ContainerCreating"), events, options=ProbeOptions())
     assert 'FailedAttachVolume: Multi-Attach error for volume "pvc-1"' in said
 
 
 def test_the_options_of_a_probe_are_named_as_the_user_sets_them() -> None:
     """A step of a pipeline has them as variables."""
-    said = obstacle(waiting("ContainerCreating"), title=lambda option: f"PTJOB_{option.upper()}")
+    said = obstacle({}, (), options=ProbeOptions(title=lambda option: f"PTJOB_{option.upper()}"))
 
-    assert "`PTJOB_PROBE_IMAGE` names another image with Python 3, `PTJOB_PROBE_TIMEOUT` gives it longer" in said
+    assert said.startswith("was not created yet; ")
+    assert "`PTJOB_PROBE_IMAGE` names another image with Python 3" in said
+    assert "`PTJOB_PROBE_TIMEOUT` gives it longer than 300 s" in said
 
 
 def test_the_problem_of_another_pod_has_no_advice_about_the_probe() -> None:

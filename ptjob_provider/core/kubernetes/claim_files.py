@@ -191,7 +191,7 @@ def _runs(pod: Manifest) -> bool:
 
 def _obstacle(pod: Manifest, events: Sequence[Manifest], *, options: FileOptions) -> str:
     """Return why the pod does not run, and what to do."""
-    why = (problem(pod, events) if pod else "") or "does not run yet"
+    why = problem(pod, events) or "does not run yet"
     about_nodes = f"see that a node that can mount the claim has {ASKS_FOR} left"
     about_image = f"{_IMAGE}: {options.title('probe_image')}, or --image of `ptjob data`"
     about_time = f"{options.title('probe_timeout')} gives it longer than {options.timeout:g} s"

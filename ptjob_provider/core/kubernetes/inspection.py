@@ -5,26 +5,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from contextlib import asynccontextmanager, suppress
-from http import HTTPStatus
+from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from ptjob_provider.core.errors import (
-    ClusterUnavailable,
-    JobAlreadyExists,
-    JobNotFound,
-    OutputsNotVerified,
-    PermissionDenied,
-    PTJobError,
-)
+from ptjob_provider.core.errors import OutputsNotVerified, PTJobError
 from ptjob_provider.core.kubernetes.client import paths
-from ptjob_provider.core.kubernetes.helper_pods import events_of
+from ptjob_provider.core.kubernetes.helper_pods import running
+from ptjob_provider.core.kubernetes.pods import has_ended
 from ptjob_provider.core.kubernetes.probe import (
-    ASKS_FOR,
     checkpoint_pod,
     clock_difference,
     is_held_by_one_node,
-    is_over,
     obstacle,
     pod_name,
     probe_pod,
@@ -34,7 +26,7 @@ from ptjob_provider.core.kubernetes.probe import (
 from ptjob_provider.core.outputs.contract import OutputReport
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import Callable, Iterator
     from datetime import datetime
     from typing import Any
 
@@ -49,9 +41,9 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 _PAUSE = 1.0
-"""Seconds between two requests of the same kind."""
-_AFTERWARDS = 10.0
-"""Maximum seconds, after the time limit, for deleting the pod."""
+"""Seconds between two reads of the log."""
+_SILENCE = 10.0
+"""Maximum seconds without a byte of the log."""
 _LOG_READS = 3
 """Tries to read the log: the container runtime may still be writing the log of an ended container."""
 
@@ -75,21 +67,24 @@ async def inspect(
     """
     if not outputs.verified:
         return OutputReport()
-    report, off = await _inspect(client, job, outputs, options=options, **asked)
-    if off:
-        report, _ = await _inspect(client, job, outputs, options=options, doubt=off, **asked)
-    return report
+    with _as_not_verified():
+        report, off = await _inspect(client, job, outputs, options=options, **asked)
+        if off:
+            report, _ = await _inspect(client, job, outputs, options=options, doubt=off, **asked)
+        return report
 
 
 async def _inspect(
     client: Client, job: Manifest, outputs: ResolvedOutputs, *, options: ProbeOptions, **asked: Any
 ) -> tuple[OutputReport, str]:
     """Return the report of one pod, and the difference between the clocks of its node and the API server, if any."""
-    async with _probing(client, job, options) as probe:
-        began = asyncio.get_running_loop().time()
-        report = await probe.inspect(job, outputs, **asked)
-        took = asyncio.get_running_loop().time() - began
-        return report, clock_difference(report, probe.pod or {}, seconds=took)
+    began = asyncio.get_running_loop().time()
+    names = {output.claim for output in outputs.verified.values()}
+    claims = [await client.get(paths.claims(job["metadata"]["namespace"], name)) for name in sorted(names)]
+    on_its_node = any(map(is_held_by_one_node, claims))
+    manifest = probe_pod(job, outputs, name=_name(job), on_its_node=on_its_node, options=options, **asked)
+    report, pod = await _answer(client, manifest, read_report, options)
+    return report, clock_difference(report, pod, seconds=asyncio.get_running_loop().time() - began)
 
 
 async def find_checkpoint(
@@ -100,129 +95,39 @@ async def find_checkpoint(
     Raises:
         OutputsNotVerified: the folder could not be looked at; the text says why and what to do.
     """
-    async with _probing(client, job, options) as probe:
-        pod = checkpoint_pod(job, folder, name=probe.name, since=since, options=options)
-        return await probe.answer(pod, read_checkpoint)
+    with _as_not_verified():
+        manifest = checkpoint_pod(job, folder, name=_name(job), since=since, options=options)
+        checkpoint, _ = await _answer(client, manifest, read_checkpoint, options)
+        return checkpoint
 
 
-@asynccontextmanager
-async def _probing(client: Client, job: Manifest, options: ProbeOptions) -> AsyncIterator[_Probe]:
-    """Yield the probe of a pod, within the time limit; the pod is deleted afterwards."""
-    name = pod_name(job["metadata"]["name"], secrets.token_hex(3))
-    probe = _Probe(client, job["metadata"]["namespace"], name, options)
+@contextmanager
+def _as_not_verified() -> Iterator[None]:
+    """Raise each error as `OutputsNotVerified`."""
     try:
-        async with asyncio.timeout(options.timeout):
-            yield probe
-    except TimeoutError:
-        raise OutputsNotVerified(await probe.delay()) from None
+        yield
     except OutputsNotVerified:
         raise
     except PTJobError as error:
-        raise OutputsNotVerified(f"{probe}: {error}") from error
-    finally:
-        await probe.delete()
+        raise OutputsNotVerified(str(error)) from error
 
 
-class _Probe:
-    """Life cycle of one probe pod.
+def _name(job: Manifest) -> str:
+    return pod_name(job["metadata"]["name"], secrets.token_hex(3))
 
-    Attributes:
-        name: name of the pod.
-        pod: last observed state of the pod; None before it was created.
-    """
 
-    def __init__(self, client: Client, namespace: str, name: str, options: ProbeOptions) -> None:
-        self.name = name
-        self.pod: Manifest | None = None
-        self._client = client
-        self._namespace = namespace
-        self._options = options
-        self._quota_message = ""
-
-    def __str__(self) -> str:
-        return f"the probe pod {self._namespace}/{self.name}"
-
-    async def inspect(self, job: Manifest, outputs: ResolvedOutputs, **asked: Any) -> OutputReport:
-        """Return the report about the outputs of a job that has ended."""
-        on_its_node = await self._holds_one_node(outputs)
-        manifest = probe_pod(job, outputs, name=self.name, on_its_node=on_its_node, options=self._options, **asked)
-        return await self.answer(manifest, read_report)
-
-    async def answer(self, manifest: Manifest, read: Callable[[str], T | None]) -> T:
-        """Create the pod, wait for its end, and return its answer; `read` parses its log."""
-        await self._create(manifest)
-        await self._wait()
-        return await self._read(read)
-
-    async def delay(self) -> str:
-        """Return why the time limit was exceeded."""
-        late = f"{self} gave no answer within {self._options.timeout:g} s"
-        if self._quota_message and self.pod is None:
-            return f"{late}: {self._quota_message}; free quota for a pod with {ASKS_FOR}, or raise it"
-        if self.pod is None:
-            return f"{late}: it was not created yet; see whether the API server is well"
-        events = await events_of(self._client, self._namespace, self.name)
-        return f"{late}: it {obstacle(self.pod, events, title=self._options.title)}"
-
-    async def delete(self) -> None:
-        """Delete the pod if it exists. If that fails, the pod ends at its deadline and is deleted with the job."""
-        try:
-            async with asyncio.timeout(_AFTERWARDS):
-                await self._client.delete(self._path)
-        except (JobNotFound, PermissionDenied):  # it was not created, as a rule
-            return
-        except (PTJobError, TimeoutError) as error:
-            logger.warning("%s could not be deleted; it is deleted with the job: %s", self, error)
-
-    @property
-    def _path(self) -> str:
-        return paths.pods(self._namespace, self.name)
-
-    async def _holds_one_node(self, outputs: ResolvedOutputs) -> bool:
-        names = {output.claim for output in outputs.verified.values()}
-        claims = [await self._client.get(paths.claims(self._namespace, name)) for name in sorted(names)]
-        return any(map(is_held_by_one_node, claims))
-
-    async def _create(self, manifest: Manifest) -> None:
-        """Create the pod; retry while the quota is full, because the job's own pods may still be terminating."""
-        while True:
-            try:
-                self.pod = await self._client.post(paths.pods(self._namespace), manifest)
-            except JobAlreadyExists:  # an earlier try of this request has created it: the name is random
-                return
-            except ClusterUnavailable as error:
-                if error.code != HTTPStatus.FORBIDDEN:
-                    raise
-                self._quota_message = str(error)
-                await asyncio.sleep(_PAUSE)
-            else:
-                logger.info("%s looks at the claim", self)
-                return
-
-    async def _wait(self) -> None:
-        while True:
-            self.pod = await self._get()
-            if is_over(self.pod):
-                return
-            await asyncio.sleep(_PAUSE)
-
-    async def _get(self) -> Manifest:
-        with suppress(JobNotFound):
-            pod = await self._client.get(self._path)
-            if not pod["metadata"].get("deletionTimestamp"):  # a pod that is being deleted also ends
-                return pod
-        raise OutputsNotVerified(f"{self} was deleted by somebody before it had answered")
-
-    async def _read(self, read: Callable[[str], T | None]) -> T:
-        pod = self.pod or {}
+async def _answer(
+    client: Client, manifest: Manifest, read: Callable[[str], T | None], options: ProbeOptions
+) -> tuple[T, Manifest]:
+    """Create the pod, wait for its end, and return its answer, parsed from its log by `read`, and the ended pod."""
+    namespace, name = manifest["metadata"]["namespace"], manifest["metadata"]["name"]
+    why = partial(obstacle, options=options)
+    async with running(client, manifest, has_ended, seconds=options.timeout, obstacle=why, tell=logger.info) as pod:
         if pod["status"]["phase"] == "Succeeded":
             for _ in range(_LOG_READS):
-                if report := read(await self._log()):
-                    return report
+                async with client.stream(paths.pod_log(namespace, name), silence=_SILENCE) as chunks:
+                    log = b"".join([chunk async for chunk in chunks])
+                if answer := read(log.decode("utf-8", "replace")):
+                    return answer, pod
                 await asyncio.sleep(_PAUSE)
-        raise OutputsNotVerified(f"{self} {obstacle(pod, title=self._options.title)}")
-
-    async def _log(self) -> str:
-        path = paths.pod_log(self._namespace, self.name)
-        async with self._client.stream(path, silence=_AFTERWARDS) as chunks:
-            return b"".join([chunk async for chunk in chunks]).decode("utf-8", "replace")
+        raise OutputsNotVerified(f"the pod {namespace}/{name} {why(pod, ())}")

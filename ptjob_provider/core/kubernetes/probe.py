@@ -250,13 +250,8 @@ ASKS_FOR = "{cpu} CPU and {memory}".format_map(RESOURCES["requests"])
 _OTHER_IMAGE = "set `{probe_image}` to an image that has Python 3 and that the nodes can pull"
 _NEXT = (
     f"it asks for {ASKS_FOR} on a node that rank 0 may have, with rank 0's user, image and claims; "
-    "`{probe_image}` names another image with Python 3, `{probe_timeout}` gives it longer"
+    "`{probe_image}` names another image with Python 3, `{probe_timeout}` gives it longer than {timeout:g} s"
 )
-
-
-def is_over(pod: Manifest) -> bool:
-    """Return whether the pod has ended, or will never start."""
-    return read_pod(pod, CONTAINER).is_over or never_starts(pod)
 
 
 def never_starts(pod: Manifest) -> bool:
@@ -292,16 +287,21 @@ def clock_difference(report: OutputReport, pod: Manifest, *, seconds: float) -> 
     return "" if 0 <= after <= seconds + 1 else difference
 
 
-def obstacle(pod: Manifest, events: Sequence[Manifest] = (), *, title: Callable[[str], str]) -> str:
-    """Return, as a clause, why the probe pod has written no report, and what it needs; `title` names options."""
-    read = read_pod(pod, CONTAINER)
-    unknown = "has ended, but there is no report in its log" if read.is_over else "was still reading"
-    options = {name: title(name) for name in ("probe_image", "probe_timeout")}
-    return f"{problem(pod, events) or unknown}; {_NEXT.format_map(options)}"
+def obstacle(pod: Manifest, events: Sequence[Manifest], *, options: ProbeOptions) -> str:
+    """Return, as a clause, why the probe pod has written no report, and what it needs."""
+    if not pod:
+        unknown = "was not created yet"
+    else:
+        ended = read_pod(pod, CONTAINER).is_over
+        unknown = "has ended, but there is no report in its log" if ended else "was still reading"
+    titles = {name: options.title(name) for name in ("probe_image", "probe_timeout")}
+    return f"{problem(pod, events) or unknown}; {_NEXT.format(**titles, timeout=options.timeout)}"
 
 
 def problem(pod: Manifest, events: Sequence[Manifest] = ()) -> str:
-    """Return, as a clause, the problem of a helper pod; "" for none."""
+    """Return, as a clause, the problem of a helper pod; "" for none, or if it was never read."""
+    if not pod:
+        return ""
     read = read_pod(pod, CONTAINER)
     wait = wait_of(read, events)
     if wait:

@@ -109,7 +109,7 @@ async def _delete_ended_views(client: Client, namespace: str) -> None:
 
 def _obstacle(pod: Manifest, events: Sequence[Manifest]) -> str:
     """Return why the pod does not show the events, what to do next, and the pod's last lines."""
-    why = (problem(pod, events) if pod else "") or "does not listen yet"
+    why = problem(pod, events) or "does not listen yet"
     requests = "{cpu} CPU and {memory}".format_map(objects.RESOURCES["requests"])
     advice = f"{_IMAGE}; and see that a node that can mount the claim has {requests} left"
     states = [each.get("state") or {} for each in (pod.get("status") or {}).get("containerStatuses") or ()]
