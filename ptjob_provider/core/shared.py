@@ -148,14 +148,13 @@ class Notifier:
 
 
 @asynccontextmanager
-async def shared_source(key: Hashable, make: Callable[[], S], *, linger: float = 0.0) -> AsyncIterator[S]:
+async def shared_source(key: Hashable, make: Callable[[], S], *, linger: float) -> AsyncIterator[S]:
     """Subscribe to the source with this key; all subscribers on this loop share one source per key.
 
     Args:
         key: identifies the source.
         make: creates the source if it is not open.
-        linger: seconds for which the source stays open after its last subscriber has left; with 0, it has ended when
-            the last subscriber has left.
+        linger: seconds for which the source stays open after its last subscriber has left.
     """
     opened = _opened()
     shared: _Shared[S] = opened.get(key) or opened.setdefault(key, _Shared(key, make()))
@@ -165,7 +164,7 @@ async def shared_source(key: Hashable, make: Callable[[], S], *, linger: float =
     finally:
         shared.subscribers -= 1
         if not shared.subscribers:
-            await shared.leave(linger)
+            shared.leave(linger)
 
 
 def open_keys() -> tuple[Hashable, ...]:
@@ -211,14 +210,10 @@ class _Shared(Generic[S]):
         finally:
             self._close()
 
-    async def leave(self, linger: float) -> None:
+    def leave(self, linger: float) -> None:
         if self._ending is not None:
             self._ending.cancel()  # scheduled when the source had no subscribers before
-        if linger:
-            self._ending = asyncio.get_running_loop().call_later(linger, self._end_unless_used)
-        else:
-            self._end_unless_used()
-            await asyncio.wait({self._task})
+        self._ending = asyncio.get_running_loop().call_later(linger, self._end_unless_used)
 
     def _end_unless_used(self) -> None:
         if not self.subscribers:

@@ -47,9 +47,9 @@ def _uncounted() -> Iterator[None]:
 
 async def test_all_subscribers_of_a_key_share_one_source() -> None:
     async with (
-        shared_source("a", Ticker) as one,
-        shared_source("a", Ticker) as two,
-        shared_source("b", Ticker) as other,
+        shared_source("a", Ticker, linger=0) as one,
+        shared_source("a", Ticker, linger=0) as two,
+        shared_source("b", Ticker, linger=0) as other,
     ):
         assert one is two
         assert one is not other
@@ -59,11 +59,12 @@ async def test_all_subscribers_of_a_key_share_one_source() -> None:
 
 
 async def test_a_source_ends_with_its_last_subscriber() -> None:
-    async with shared_source("a", Ticker) as source:
-        async with shared_source("a", Ticker):
+    async with shared_source("a", Ticker, linger=0) as source:
+        async with shared_source("a", Ticker, linger=0):
             await asyncio.sleep(0)
         assert not source.has_ended
 
+    await asyncio.sleep(0.1)
     assert source.has_ended
     assert open_keys() == ()
     assert len(asyncio.all_tasks()) == 1
@@ -86,12 +87,12 @@ async def test_a_source_is_kept_for_its_time_after_the_last_who_left() -> None:
 
 
 async def test_a_source_that_breaks_is_an_error_for_all_who_wait_and_opened_anew_by_the_next() -> None:
-    async with shared_source("a", Ticker) as broken, asyncio.TaskGroup() as tasks:
+    async with shared_source("a", Ticker, linger=0) as broken, asyncio.TaskGroup() as tasks:
         waiting = [tasks.create_task(_error_of(broken.boxes[0])) for _ in range(3)]
         await asyncio.sleep(0)
         broken.breaks.set()
 
-    async with shared_source("a", Ticker) as next_one:
+    async with shared_source("a", Ticker, linger=0) as next_one:
         assert next_one is not broken
     assert [str(task.result()) for task in waiting] == ["the source broke"] * 3
 
