@@ -41,7 +41,6 @@ logger = logging.getLogger(__name__)
 MAX_SIZE = 15 * 1024
 """Maximum characters of a state as JSON; an adapter adds the cursor of the log, and Airflow's database has 16 KiB."""
 
-MAX_REPLICAS = 64
 _REPLICAS_SIZE, _METRICS_SIZE = 6 * 1024, 1536
 """Maximum characters of these parts as JSON."""
 
@@ -230,7 +229,7 @@ class TrainingState:
         phase = outcome.status.phase if outcome else known.status.phase
         why = (outcome and outcome.diagnosis) or known.noted
         rows = _rows(known, failed_first=why.replica if why else "", is_over=phase.is_terminal)
-        shown = sorted(_fitting(rows[:MAX_REPLICAS], _REPLICAS_SIZE), key=lambda row: row["rank"])
+        shown = sorted(_fitting(rows, _REPLICAS_SIZE), key=lambda row: row["rank"])
         fields = {
             **progress.to_dict(),
             "uid": known.submission.ref.uid,
