@@ -310,7 +310,7 @@ class JobInformer:
                         with self._contained(job["metadata"]["uid"]):
                             self._take_job(job, is_listed=is_listed)
                     case Deleted(job):
-                        self._lose_job(job["metadata"]["uid"], is_certain=bool(self._scope.name))
+                        self._lose_job(job["metadata"]["uid"])
                     case Synced(missing):
                         for uid in missing:
                             self._lose_job(uid)
@@ -354,13 +354,8 @@ class JobInformer:
             self._update_pollers(cache)
             self._release(cache)
 
-    def _lose_job(self, uid: str, *, is_certain: bool = False) -> None:
-        """Handle a job that the watch no longer has.
-
-        Args:
-            uid: uid of the job.
-            is_certain: the job is gone; else a request decides whether it is, if the job has subscribers.
-        """
+    def _lose_job(self, uid: str) -> None:
+        """Handle a job that the watch no longer has; if it has subscribers, a request decides whether it is gone."""
         self._owners.forget(uid)
         self._ended.discard(uid)
         cache = self._caches.get(uid)
@@ -369,8 +364,6 @@ class JobInformer:
         cache.version = -1
         if not cache.subscribers:
             del self._caches[uid]
-        elif is_certain:
-            cache.set_job(None)
         else:
             self._start(cache, self._verify(cache))
 
