@@ -244,6 +244,14 @@ def test_a_refusal_becomes_the_cores_word_for_it(
     assert type(Refusal(code=code, reason=reason, **more).error("read x")) is becomes
 
 
+def test_an_error_about_a_path_that_is_not_served_says_so() -> None:
+    """The server's 404 for it names neither kind nor job."""
+    job, path = (Refusal(code=404, message="not found", named=named).error("read x") for named in (True, False))
+
+    assert str(path) == "read x: not found (404); the cluster does not serve this resource"
+    assert str(job) == "read x: not found (404)"
+
+
 def lacking(verb: str, resource: str, group: str, scope: str = 'in the namespace "team"') -> str:
     """Return the API server's message about a missing right."""
     named, who = f"{resource}.{group}".rstrip("."), "system:serviceaccount:team:pipeline-runner"

@@ -102,21 +102,6 @@ async def test_a_job_that_is_not_there_is_said_to_be_missing(
         await find_job(backend(**said), "team", "digits")
 
 
-async def test_a_kind_that_is_asked_for_and_not_served_is_named() -> None:
-    """For an unknown path, the server's 404 names neither kind nor job."""
-    served = backend(TrainJob=NOT_SERVED)
-
-    with pytest.raises(ClusterError, match=r"the cluster does not serve TrainJob .*404 page not found"):
-        await find_job(served, "team", "digits", kind="TrainJob")
-    with pytest.raises(ClusterError, match="the cluster does not serve TrainJob"):
-        await list_jobs(served, "team", {}, kind="TrainJob")
-    with pytest.raises(JobNotFound, match="PyTorchJob team/digits not found"):
-        await find_job(served, "team", "digits", kind="PyTorchJob")
-    proxy = ClusterUnavailable("no such host", code=404)
-    with pytest.raises(ClusterUnavailable, match=r"^no such host$"):
-        await find_job(backend(TrainJob=proxy), "team", "digits", kind="TrainJob")
-
-
 async def test_jobs_of_all_kinds_are_listed_oldest_first() -> None:
     """One readable kind is enough."""
     both = {"PyTorchJob": job("PyTorchJob", 2), "TrainJob": job("TrainJob", 1)}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from contextlib import contextmanager
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,7 @@ from ptjob_provider.core import kinds
 from ptjob_provider.core.errors import ClusterError, JobNotFound, PermissionDenied
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from ptjob_provider.core.backend import Backend
     from ptjob_provider.core.identity import Manifest
@@ -31,8 +30,7 @@ async def find_job(
         InvalidSpec: the kind is unknown.
     """
     if kind is not None:
-        with _telling_unserved(kind):
-            return await backend.get(kinds.named(kind).KIND, namespace, name)
+        return await backend.get(kinds.named(kind).KIND, namespace, name)
     left_out: dict[str, ClusterError] = {}
     for each in kinds.in_order(preferred):
         try:
@@ -77,8 +75,7 @@ async def list_jobs(
         InvalidSpec: the kind is unknown.
     """
     if kind is not None:
-        with _telling_unserved(kind):
-            return list(await backend.list(kinds.named(kind).KIND, namespace, labels))
+        return list(await backend.list(kinds.named(kind).KIND, namespace, labels))
     jobs: list[Manifest] = []
     refused: dict[str, ClusterError] = {}
     for each in dict.fromkeys((*own, *kinds.KINDS)):
@@ -99,14 +96,3 @@ async def list_jobs(
 def _is_about_kind(error: ClusterError) -> bool:
     """Return whether the kind or its job is not there, or may not be read; a 401 or an overload is about no kind."""
     return error.code in {HTTPStatus.NOT_FOUND, HTTPStatus.FORBIDDEN} and not error.retryable
-
-
-@contextmanager
-def _telling_unserved(kind: str) -> Iterator[None]:
-    """Say that the kind is not served where the server answers 404 for the kind, not for the job."""
-    try:
-        yield
-    except ClusterError as error:
-        if error.code != HTTPStatus.NOT_FOUND or isinstance(error, JobNotFound) or error.retryable:
-            raise
-        raise ClusterError(f"the cluster does not serve {kind} ({error})", code=error.code) from error

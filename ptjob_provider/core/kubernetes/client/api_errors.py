@@ -116,6 +116,8 @@ class Refusal(Exception):
             return ClusterUnavailable(text, code=self.code, reason=self.reason, retry_after=self.retry_after)
         if is_denied_by_webhook or (sent and self.code in _INVALID):
             return InvalidSpec(text)
+        if self.code == HTTPStatus.NOT_FOUND and not self.named:
+            text += "; the cluster does not serve this resource"
         error = _class_of(self)
         if error is PermissionDenied and (folder := folder_that_grants(self.message)):
             text += f"; the Role of {folder} grants this: bind it to this account"
