@@ -196,6 +196,25 @@ async def test_pods_that_a_slow_operator_makes_after_the_deletion_are_waited_for
     assert backend.looks == []
 
 
+async def test_pods_of_a_jobset_that_is_made_once_more_are_waited_for() -> None:
+    """Trainer may do so at the moment in which its TrainJob is deleted; the garbage collector then deletes it, too."""
+
+    class Remade(ScriptedBackend):
+        def __init__(self) -> None:
+            super().__init__()
+            self.looks = [True, False, False]
+
+        async def pods_gone(self, _: JobRef) -> bool:
+            return self.looks.pop(0) if self.looks else True
+
+    backend = Remade()
+    first = await submit(backend, MemoryStore(), job=replace(JOB, kind="TrainJob"))
+
+    await stop_and_wait(backend, first.ref)
+
+    assert backend.looks == []
+
+
 async def test_a_job_that_a_finalizer_keeps_is_stopped_when_its_pods_stay_away() -> None:
     """Another party's finalizer may keep the object forever."""
 

@@ -60,7 +60,8 @@ STOP_TIMEOUT = 300.0
 person intervenes."""
 
 _QUIET = 3.0
-"""Seconds without running pods after which a job counts as stopped although a finalizer still keeps its object."""
+"""Seconds without running pods after which a job counts as stopped although a finalizer still keeps its object, and
+before which a TrainJob does not, although its object is gone."""
 
 _LONGEST_PAUSE = 2.0
 
@@ -82,9 +83,11 @@ async def stop_and_wait(
     """
     await (backend.delete(ref) if judge is None else delete_judged(backend, ref, judge))
     waited, quiet, pause = 0.0, 0.0, _POLL_INTERVAL
+    # Trainer may make the JobSet of a TrainJob once more while it does not know yet that the TrainJob is gone.
+    enough = _QUIET if kinds.named(ref.kind).DELETION == "Background" else 0.0
     while True:
         quiet = quiet + pause if await backend.pods_gone(ref) else 0.0
-        if quiet and ((quiet > _QUIET and not frees_name) or await _is_removed(backend, ref)):
+        if quiet > enough and ((quiet > _QUIET and not frees_name) or await _is_removed(backend, ref)):
             return
         if waited >= timeout and quiet:
             raise ClusterUnavailable(f"{ref}: deleted {timeout:.0f} s ago and still there; look at its finalizers")
