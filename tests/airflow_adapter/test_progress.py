@@ -95,23 +95,6 @@ async def test_a_trigger_goes_on_with_the_curve_that_an_earlier_one_has_stored(
     assert (told["first_step"], told["step"], told["curve"]["step"]) == (1, 5, [1, 2, 3, 4, 5])
 
 
-async def test_the_row_of_an_older_version_is_continued_under_the_new_key(
-    backend: ScriptedBackend, comms: FakeComms
-) -> None:
-    """A triggerer was upgraded while the task was deferred."""
-    show(backend, lines=4)
-    comms.xcoms["ptjob_log_cursor"] = {"uid": "u-1", "cursor": line(2).cursor.to_dict()}
-    made = trigger_of(job_object(annotations=OWNED))
-
-    async with running(made, lines=2):
-        pass
-    await made.cleanup()
-
-    assert "may be repeated" in made._log.text  # type: ignore[attr-defined]
-    assert comms.xcoms["progress"]["cursor"] == line(4).cursor.to_dict()
-    assert [key for key, _ in comms.history if key != "progress"] == []
-
-
 def ended(backend: ScriptedBackend, condition: str, given: dict[str, Any], **arguments: Any) -> StandInTaskInstance:
     """Run a task in a worker whose job ends like this, with three lines in its log."""
     submitted(backend, given, **arguments)

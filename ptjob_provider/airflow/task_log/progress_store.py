@@ -29,9 +29,6 @@ if TYPE_CHECKING:
 PROGRESS = "progress"
 """XCom key of the training's progress, and of the log cursor for a trigger that continues in another process."""
 
-_OLD_KEY = "ptjob_log_cursor"
-"""XCom key of the cursor alone, as an older version wrote it for a task that is still deferred."""
-
 SAVE_INTERVAL = 30.0
 """Minimum seconds between two writes of one task's XCom."""
 
@@ -120,10 +117,7 @@ class ProgressStore:
             Exception: Airflow did not respond.
         """
         async with self._at_once:
-            for key in (PROGRESS, _OLD_KEY):
-                if stored := of_job(await supervisor.get_xcom(task.task_instance, key), task.uid):
-                    return stored
-        return None
+            return of_job(await supervisor.get_xcom(task.task_instance, PROGRESS), task.uid)
 
     async def save(self, task: TaskProgress) -> None:
         """Write the progress at once; ignore a failed write."""
@@ -178,8 +172,7 @@ def xcom_value(uid: str, cursor: LogCursor | None, progress: Mapping[str, Any]) 
 
 def stored_in(task_instance: Any, uid: str) -> dict[str, Any] | None:
     """Return what the task's trigger stored about this job, in a worker; None if there is nothing."""
-    values = (task_instance.xcom_pull(key=key, map_indexes=task_instance.map_index) for key in (PROGRESS, _OLD_KEY))
-    return next((stored for value in values if (stored := of_job(value, uid))), None)
+    return of_job(task_instance.xcom_pull(key=PROGRESS, map_indexes=task_instance.map_index), uid)
 
 
 def of_job(stored: dict[str, Any] | None, uid: str) -> dict[str, Any] | None:
