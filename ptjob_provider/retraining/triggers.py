@@ -256,7 +256,7 @@ class DataArrivalTrigger(ArrivalTrigger):
     def watch(self) -> Watch:
         """Return the watch of the source."""
         store = Store(self._place, self.rules())
-        look = partial(_look, store, self._place, Threads("ptjob-arrival"))
+        look = partial(_look, store, Threads("ptjob-arrival"))
         return Watch(look, source=self.address(), poll_seconds=self.poll_seconds, log=self.log)
 
 
@@ -270,12 +270,12 @@ def told(portion: Sequence[ArrivedBatch], ready: int, arrivals: Arrivals) -> str
     )
 
 
-async def _look(store: Store, source: Source, threads: Threads) -> Listing:
+async def _look(store: Store, threads: Threads) -> Listing:
     try:
         return await threads.call(store.look, within=LOOK_TIMEOUT)
     except Exception as error:
         store.drop_client()
-        raise trouble_of(error, source) from error
+        raise trouble_of(error) from error
 
 
 _AGAIN = 20.0

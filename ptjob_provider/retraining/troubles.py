@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import errno
-from typing import TYPE_CHECKING
-
 from ptjob_provider.airflow.masking import masked
-
-if TYPE_CHECKING:
-    from ptjob_provider.retraining.sources import Source
 
 LONGEST_PAUSE = 900.0
 """Maximum seconds between two attempts to list a failing source, before the jitter."""
@@ -21,7 +15,7 @@ class SourceTrouble(Exception):
 
     Args:
         kind: identifies the problem; each kind is reported once.
-        text: description of the problem, with a remedy if known.
+        text: description of the problem.
     """
 
     def __init__(self, kind: str, text: str) -> None:
@@ -85,53 +79,8 @@ _LONGEST = 300
 """Maximum characters of a store's own message; some return a whole page."""
 
 
-_SERVER_ERRORS = {errno.EIO, errno.EREMOTEIO, errno.EBUSY}
-"""Error numbers of 500, 503 and similar responses, and of a disk that cannot be read."""
-
-
-_MEANINGS = (
-    ("AllStuck", "stuck", "no further request is made"),
-    ("AirflowNotFoundException", "connection", "the triggerer does not know the connection; define it there"),
-    ("PermissionError", "permission", "it may not be listed: check the credentials and their rights"),
-    (
-        "FileNotFoundError NotADirectoryError",
-        "missing",
-        "it does not exist, or is not a folder: check the address and the mount",
-    ),
-    ("ImportError", "client", "the triggerer has no client for this kind of store"),
-    ("TimeoutError ConnectTimeoutError ReadTimeoutError", "slow", "it does not answer in time"),
-    (
-        "CutOffListing ResponseParserError ParseError ClientPayloadError IncompleteReadError",
-        "cut off",
-        "the listing was cut off, or is not what the store's protocol says",
-    ),
-    (
-        "ConnectionError EndpointConnectionError ClientConnectorError ConnectionClosedError HTTPClientError",
-        "unreachable",
-        "it cannot be reached",
-    ),
-)
-"""Exceptions, or bases of them, with the kind of trouble that they mean and its text; the first match counts.
-
-They are matched by name, because no store's client is imported.
-"""
-
-
-def trouble_of(error: Exception, source: Source) -> SourceTrouble:
-    """Return the trouble that a failed listing means; the kind stays the same while the cause does."""
-    kind, text = _kind_and_text(error)
-    if kind == "client" and source.scheme.startswith("s3"):
-        text = f"{text}; pip install 'ptjob-provider[s3]'"
-    message = " ".join(masked(str(error)).split())
-    detail = f"{type(error).__name__}: {message}" if message else type(error).__name__
-    return SourceTrouble(kind, f"{text} ({detail if len(detail) <= _LONGEST else f'{detail[:_LONGEST]}…'})")
-
-
-def _kind_and_text(error: Exception) -> tuple[str, str]:
-    if isinstance(error, OSError) and error.errno in _SERVER_ERRORS:
-        return "server", "the store has a failure of its own"
-    names = {cls.__name__ for cls in type(error).__mro__}
-    for meant, kind, text in _MEANINGS:
-        if names & set(meant.split()):
-            return kind, text
-    return type(error).__name__, "it cannot be listed"
+def trouble_of(error: Exception) -> SourceTrouble:
+    """Return the trouble that a failed listing means, in the words of the error; its type is the kind."""
+    kind, message = type(error).__name__, " ".join(masked(str(error)).split())
+    detail = f"{kind}: {message}" if message else kind
+    return SourceTrouble(kind, f"it cannot be listed ({detail[:_LONGEST]})")
