@@ -29,6 +29,7 @@ from ptjob_provider.airflow import compat
 from ptjob_provider.airflow.connection import DEFAULT_CONN_ID, ConnectionArgs
 from ptjob_provider.core.errors import PTJobError
 from ptjob_provider.core.outgoing import outgoing
+from ptjob_provider.core.spec.parsers import text, word
 from ptjob_provider.core.spec.pods import claim_name
 from ptjob_provider.retraining import watcher
 from ptjob_provider.retraining.batches import MARKER, MOST_BATCHES, Arrivals, BatchRules, Listing, payloads
@@ -227,15 +228,16 @@ class DataArrivalTrigger(ArrivalTrigger):
     ) -> None:
         super().__init__()
         self.source = watcher.source(source)
-        self.conn_id = watcher.connection(getattr(source, "conn_id", None) if conn_id is None else conn_id)
+        given = getattr(source, "conn_id", None) if conn_id is None else conn_id
+        self.conn_id = None if given is None else text("conn_id", given)
         self.storage_options = watcher.storage_options(storage_options)
-        self.batch = watcher.one_of("batch", batch, ("folder", "file"))
-        self.pattern = watcher.text("pattern", pattern)
+        self.batch = word("folder", "file")("batch", batch)
+        self.pattern = text("pattern", pattern)
         self.marker = watcher.marker(marker, self.batch)
         self.depth = watcher.depth(depth, self.batch)
         self.settle_seconds = watcher.seconds("settle_seconds", settle_seconds, least=0.0)
         self.poll_seconds = watcher.seconds("poll_seconds", poll_seconds, least=1.0)
-        self.events = watcher.one_of("events", events, ("each", "together"))
+        self.events = word(*PORTION)("events", events)
         self._place = Source(address=self.source, conn_id=self.conn_id, storage_options=self.storage_options or {})
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
@@ -330,8 +332,8 @@ class ClaimArrivalTrigger(ArrivalTrigger):
         self.in_cluster = in_cluster
         self.config_file = config_file
         self.cluster_context = cluster_context
-        self.annotation = watcher.text("annotation", annotation)
-        self.events = watcher.one_of("events", events, ("each", "together"))
+        self.annotation = text("annotation", annotation)
+        self.events = word(*PORTION)("events", events)
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path and the arguments from which a triggerer creates this trigger; JSON values only."""

@@ -41,11 +41,6 @@ def source(value: Any) -> str:
     raise InvalidSpec.of("source", value, allowed)
 
 
-def connection(value: Any) -> str | None:
-    """Return the connection's name."""
-    return None if value is None else text("conn_id", value)
-
-
 def storage_options(value: Any) -> dict[str, Any] | None:
     """Return the options; secrets are refused, because a DAG file's values are stored unencrypted."""
     if value is None:
@@ -61,20 +56,6 @@ def storage_options(value: Any) -> dict[str, Any] | None:
         json.dumps(value)
     except (TypeError, ValueError) as error:
         raise InvalidSpec(f"storage_options: only JSON values are allowed ({error})") from None
-    return value
-
-
-def one_of(field: str, value: Any, allowed: Sequence[str]) -> str:
-    """Return the value if it is one of these."""
-    if value not in allowed:
-        raise InvalidSpec.of(field, value, "allowed: " + " or ".join(map(repr, allowed)))
-    return str(value)
-
-
-def text(field: str, value: Any) -> str:
-    """Return the value if it is a text that is not empty."""
-    if not isinstance(value, str) or not value:
-        raise InvalidSpec.of(field, value, "allowed: a text")
     return value
 
 

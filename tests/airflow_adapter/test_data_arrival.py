@@ -472,7 +472,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"storage_options": {"secret": "s"}}, "'secret' is not allowed; secrets belong in a connection"),
     ({"storage_options": {"client_kwargs": {"aws_session_token": "s"}}}, "'aws_session_token' is not allowed"),
     ({"storage_options": {"when": object()}}, "only JSON values are allowed"),
-    ({"batch": "folders"}, "batch: 'folders' is not allowed; allowed: 'folder' or 'file'"),
+    ({"batch": "folders"}, "batch: 'folders' is not allowed; allowed: folder, file"),
     ({"pattern": ""}, "pattern: '' is not allowed"),
     ({"marker": "a/b"}, "marker: 'a/b' is not allowed; allowed: the name of a file in the batch's folder, or None"),
     ({"batch": "file", "marker": "done"}, "marker: 'done' is not allowed; a file has no marker, it settles"),
@@ -480,7 +480,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"poll_seconds": 0.5}, "poll_seconds: 0.5 is not allowed; allowed: seconds, 1 or more"),
     ({"poll_seconds": "60"}, "poll_seconds: '60' is not allowed"),
     ({"poll_seconds": float("nan")}, "poll_seconds: nan is not allowed"),
-    ({"events": "all"}, "events: 'all' is not allowed; allowed: 'each' or 'together'"),
+    ({"events": "all"}, "events: 'all' is not allowed; allowed: each, together"),
 ]
 
 
