@@ -32,7 +32,6 @@ from ptjob_provider.airflow.outcome import (
     push_progress,
     push_result,
 )
-from ptjob_provider.airflow.supervisor import tries_before_clear
 from ptjob_provider.airflow.task_log import TaskLog, add_rest_of_log
 from ptjob_provider.airflow.task_session import airflow_errors
 from ptjob_provider.airflow.triggers import PyTorchJobTrigger
@@ -134,7 +133,6 @@ class PyTorchJobSensor(BaseSensorOperator):
                 outcome = asyncio.run(self._read(connection, submission))
                 report.attempt, report.result = submission.attempt, outcome.result
                 push_progress(context["ti"], submission, outcome, self.log)
-                self._save_job(context, submission.ref, reported_by=context["ti"].try_number)
                 result = self._finish(connection, submission, outcome)
                 push_result(context["ti"], result, self.log)
                 return PokeReturnValue(is_done=True, xcom_value=result)
@@ -152,7 +150,6 @@ class PyTorchJobSensor(BaseSensorOperator):
             asyncio.run(add_rest_of_log(connection.backend, fired, task_instance=context["ti"], logger=self.log))
             if fired.outcome:
                 push_progress(context["ti"], fired.submission, fired.outcome, self.log)
-            self._save_job(context, fired.submission.ref, reported_by=context["ti"].try_number)
             result = self._finish(connection, fired.submission, fired.required_outcome())
             push_result(context["ti"], result, self.log)
             return result
@@ -166,8 +163,7 @@ class PyTorchJobSensor(BaseSensorOperator):
     def _expected(self, context: Any) -> Mapping[str, Any]:
         """Return the stored fields of the job that the task waits for; {} if it has seen none since its last clear."""
         stored = compat.task_state(context).get(_JOB_KEY) or {}
-        is_history = 0 < stored.get("told_by", 0) <= tries_before_clear(context)
-        return {} if is_history or stored.get("clear_number") != context["ti"].max_tries else stored
+        return stored if stored.get("clear_number") == context["ti"].max_tries else {}
 
     def _errors(self, connection: ResolvedConnection) -> ApiErrors:
         return ApiErrors(f"{self.namespace}/{self.job_name}", self.log.warning, timeout=connection.api_error_timeout)
@@ -202,7 +198,6 @@ class PyTorchJobSensor(BaseSensorOperator):
         ti = context["ti"]
         uid = job["metadata"]["uid"] if job else None
         if expected and uid != expected["uid"]:
-            compat.task_state(context).set(_JOB_KEY, {**expected, "told_by": ti.try_number})
             instead = f"; another job, uid {uid}, has its name now" if uid else ""
             text = f"the job that was waited for, uid {expected['uid']}, was deleted{instead}"
             raise SensedReplacement(
@@ -210,15 +205,11 @@ class PyTorchJobSensor(BaseSensorOperator):
                 "task to wait for the job that is there then."
             )
         if job is not None and not expected:
-            self._save_job(context, JobRef.of(job))
+            fields = {"uid": uid, "kind": JobRef.of(job).kind, "clear_number": ti.max_tries}
+            compat.task_state(context).set(_JOB_KEY, fields)
             for key, value in ((JOB_NAME, self.job_name), (JOB_NAMESPACE, self.namespace), (JOB_UID, uid)):
                 ti.xcom_push(key=key, value=value)
             self.log.info("%s/%s is there, uid %s", self.namespace, self.job_name, uid)
-
-    def _save_job(self, context: Any, ref: JobRef, *, reported_by: int = 0) -> None:
-        """Store the job and the try that reported its end; once the task is cleared, that job no longer counts."""
-        fields = {"uid": ref.uid, "kind": ref.kind, "clear_number": context["ti"].max_tries, "told_by": reported_by}
-        compat.task_state(context).set(_JOB_KEY, fields)
 
     async def _read(self, connection: ResolvedConnection, submission: Submission) -> JobOutcome:
         """Write the log of a job that has ended, and return its outcome."""

@@ -168,23 +168,6 @@ def test_after_a_clear_the_job_that_is_there_counts(backend: ScriptedBackend) ->
     assert found
 
 
-@pytest.mark.parametrize("first", [job_object("digits", "Succeeded"), job_object("digits", "Failed"), None])
-def test_after_a_clear_with_fewer_retries_the_job_that_is_there_counts(
-    backend: ScriptedBackend, first: Manifest | None
-) -> None:
-    """`max_tries` does not change then; what counts is that the previous job's end was reported."""
-    given = context(StandInTaskInstance(max_tries=2))
-    show(backend, job_object("digits"))
-    sensor().poke(given)
-    show(backend, first)
-    with contextlib.suppress(AirflowFailException):
-        sensor().poke(given)
-    given["ti"].try_number, given["task"].retries = 2, 1
-    show(backend, job_object("digits", "Succeeded", uid="u-2"))
-
-    assert sensor().poke(given)
-
-
 @pytest.mark.parametrize("condition", ["Succeeded", "Failed", None])
 def test_the_job_is_never_touched(backend: ScriptedBackend, condition: str | None) -> None:
     show(backend, job_object("digits", condition))
