@@ -26,7 +26,7 @@ MAX_BYTES = 64 * 1024
 """Maximum bytes of an event's extra, which is read from Airflow's database with every list of the asset's events."""
 
 _MODEL = ("uri", "claim", "path", "bytes", "sha256")
-_TFEVENTS = ("uri", "claim", "path", "last_step", "scalars")
+_TFEVENTS = ("uri", "claim", "path", "last_step")
 _JOB = ("attempt", "start", "end", "queue_seconds", "run_seconds", "restarts", "gpu_seconds")
 _REVISION = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
 
@@ -38,9 +38,8 @@ def model_extra(
 
     The extra is {job, model, tfevents, metrics, code_revision, data_version, git_revision}: `job` {namespace, name,
     uid, kind, attempt, start, end, queue_seconds, run_seconds, restarts, gpu_seconds}, `model` {uri, claim, path,
-    bytes, sha256} and `tfevents` {uri, claim, path, last_step, scalars} or None, `metrics` the last scalars. The last
-    three exist only if they are known. If there are too many scalars, those of tfevents are left out, then `metrics` as
-    well, and `left_out` names them.
+    bytes, sha256} and `tfevents` {uri, claim, path, last_step} or None, `metrics` the last scalars. The last three
+    exist only if they are known. If there are too many scalars, `metrics` is empty, and `left_out` names it.
     """
     metrics = (result.get("tfevents") or {}).get("scalars") or {}
     job = {**(result.get("job") or {}), **{name: result.get(name) for name in _JOB}}
@@ -52,7 +51,8 @@ def model_extra(
         "metrics": dict(metrics),
         **{name: value for name, value in known.items() if value},
     }
-    return _bounded(outgoing(extra))
+    left = dict(outgoing(extra))
+    return left if len(json.dumps(left)) <= MAX_BYTES else {**left, "metrics": {}, "left_out": ["metrics"]}
 
 
 def publish(context: Any, outlets: Iterable[Any], extra: Mapping[str, Any], log: Any) -> None:
@@ -80,18 +80,6 @@ def revision_of(ti: Any) -> str | None:
 
 def _part(fields: Mapping[str, Any] | None, names: Iterable[str]) -> dict[str, Any] | None:
     return {name: fields.get(name) for name in names} if fields else None
-
-
-def _bounded(extra: dict[str, Any]) -> dict[str, Any]:
-    if _size(extra) > MAX_BYTES and extra["tfevents"]:
-        extra = {**extra, "tfevents": {**extra["tfevents"], "scalars": {}}, "left_out": ["tfevents.scalars"]}
-    if _size(extra) > MAX_BYTES:
-        extra = {**extra, "metrics": {}, "left_out": ["tfevents.scalars", "metrics"]}
-    return extra
-
-
-def _size(extra: Mapping[str, Any]) -> int:
-    return len(json.dumps(extra))
 
 
 MAX_DATASETS = 100
