@@ -8,9 +8,8 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from airflow.sdk import Variable
@@ -32,32 +31,6 @@ if TYPE_CHECKING:
     from ptjob_provider.core.spec import Installation
 
 SECTION = "ptjob"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Settings:
-    """Settings of the back-end and of requests to it.
-
-    Attributes:
-        backend: one of `core.run.options.BACKENDS`.
-        api_error_timeout: seconds for which requests about a job may be refused.
-        local: how jobs run on this machine; None on a cluster.
-    """
-
-    backend: str
-    api_error_timeout: float
-    local: LocalConfig | None = None
-
-    @classmethod
-    def load(cls) -> Self:
-        """Read the current values of the section.
-
-        Raises:
-            InvalidSpec: an option is invalid; the message names it.
-        """
-        backend = SECTION_OPTIONS.backend()
-        timeout, local = SECTION_OPTIONS.api_error_timeout(), _local() if backend == "local" else None
-        return cls(backend=backend, api_error_timeout=timeout, local=local)
 
 
 def option(name: str) -> str:
@@ -99,7 +72,14 @@ def training_tab() -> bool:
     return option("training_tab").lower() in {"true", "t", "1"}
 
 
-def _local() -> LocalConfig:
+def local_config() -> LocalConfig | None:
+    """Return how jobs run on this machine; None if they run on a cluster.
+
+    Raises:
+        InvalidSpec: an option is invalid; the message names it.
+    """
+    if SECTION_OPTIONS.backend() != "local":
+        return None
     home = Path(os.environ.get("AIRFLOW_HOME", "~/airflow")).expanduser()
     return SECTION_OPTIONS.local(default_root=home / "ptjob", environ=os.environ)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from airflow.sdk.log import mask_secret
 
-from ptjob_provider.airflow.config import Settings
+from ptjob_provider.airflow.config import SECTION_OPTIONS, local_config
 from ptjob_provider.core.errors import PTJobError
 from ptjob_provider.core.run.api_errors import TIMEOUT
 from ptjob_provider.core.shared import OnePerLoop
@@ -100,10 +100,8 @@ class ConnectionArgs:
             InvalidSpec: an option of `[ptjob]` or the connection is wrong.
             AirflowNotFoundException: the connection does not exist.
         """
-        settings = Settings.load()
-        if settings.local is not None:
-            return self._on_this_machine(settings.local, settings)
-        return self._on_cluster(self._hook(), settings)
+        local = local_config()
+        return self._on_cluster(self._hook()) if local is None else self._on_this_machine(local)
 
     async def async_resolve(self) -> ResolvedConnection:
         """Return the connection from a cache that keeps it FRESH seconds, without blocking the event loop.
@@ -116,31 +114,31 @@ class ConnectionArgs:
 
     async def resolve_uncached(self) -> ResolvedConnection:
         """Return the connection without the cache; raises as `async_resolve`."""
-        settings = Settings.load()
-        if settings.local is not None:
-            return self._on_this_machine(settings.local, settings)
+        local = local_config()
+        if local is not None:
+            return self._on_this_machine(local)
         hook = await asyncio.to_thread(self._hook)  # importing the hook takes a second
         await hook.read_connection(is_required=True)
-        return self._on_cluster(hook, settings)
+        return self._on_cluster(hook)
 
     def _hook(self) -> PyTorchJobHook:
         hook: PyTorchJobHook = import_module("ptjob_provider.airflow.hooks").PyTorchJobHook(**self.to_dict())
         return hook
 
-    def _on_this_machine(self, config: LocalConfig, settings: Settings) -> ResolvedConnection:
+    def _on_this_machine(self, config: LocalConfig) -> ResolvedConnection:
         return ResolvedConnection(
             backend=local_backend(config),
             namespace=None,
-            api_error_timeout=settings.api_error_timeout,
+            api_error_timeout=SECTION_OPTIONS.api_error_timeout(),
             args=self,
         )
 
-    def _on_cluster(self, hook: PyTorchJobHook, settings: Settings) -> ResolvedConnection:
+    def _on_cluster(self, hook: PyTorchJobHook) -> ResolvedConnection:
         """Return the connection; if the default one is not defined, `args` has None, so that triggers need none."""
         return ResolvedConnection(
             backend=hook.cluster_backend(),
             namespace=hook.default_namespace(),
-            api_error_timeout=settings.api_error_timeout,
+            api_error_timeout=SECTION_OPTIONS.api_error_timeout(),
             args=self if hook.connection else replace(self, kubernetes_conn_id=None),
         )
 

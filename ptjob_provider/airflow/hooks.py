@@ -22,7 +22,7 @@ from kubernetes.config import ConfigException, load_incluster_config
 from ptjob_provider.airflow import supervisor
 from ptjob_provider.airflow.compat import AirflowNotFoundException, answered
 from ptjob_provider.airflow.compat_triggers import amask_secret, get_async_connection, get_async_extra_dejson
-from ptjob_provider.airflow.config import SECTION, SECTION_OPTIONS, Settings, max_log_streams
+from ptjob_provider.airflow.config import SECTION, SECTION_OPTIONS, local_config, max_log_streams
 from ptjob_provider.airflow.connection import DEFAULT_CONN_ID, ConnectionMissing, local_backend
 from ptjob_provider.core.errors import InvalidSpec, UnsupportedByBackend
 from ptjob_provider.core.kubernetes import ClusterConfig
@@ -145,8 +145,8 @@ class PyTorchJobHook(KubernetesHook):
             InvalidSpec: an option of `[ptjob]` or the connection is wrong.
             AirflowNotFoundException: the connection does not exist.
         """
-        settings = Settings.load()
-        return self.cluster_backend() if settings.local is None else local_backend(settings.local)
+        local = local_config()
+        return self.cluster_backend() if local is None else local_backend(local)
 
     def cluster_backend(self) -> Backend:
         """Return the back-end of the connection's cluster."""
@@ -192,7 +192,7 @@ class PyTorchJobHook(KubernetesHook):
             UnsupportedByBackend: the claim is not a directory on this machine.
             InvalidSpec: the address is not of this form.
         """
-        local = Settings.load().local
+        local = local_config()
         if local is None:
             why = "the claims of a cluster are no directories of this machine; read the file in a pod that mounts it"
             raise UnsupportedByBackend.of(f"[{SECTION}] backend = kubernetes", why)

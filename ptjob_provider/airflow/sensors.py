@@ -12,7 +12,7 @@ from airflow.sdk import BaseSensorOperator, PokeReturnValue
 from ptjob_provider.airflow import compat, config
 from ptjob_provider.airflow.arguments import check_arguments, check_names, is_checked_later
 from ptjob_provider.airflow.compat import conf
-from ptjob_provider.airflow.config import Settings
+from ptjob_provider.airflow.config import local_config
 from ptjob_provider.airflow.connection import DEFAULT_CONN_ID, ConnectionArgs
 from ptjob_provider.airflow.links import (
     JOB_NAME,
@@ -258,7 +258,7 @@ class PyTorchJobSensor(BaseSensorOperator):
         On a cluster, inspecting outputs starts a pod, which the sensor must not do for a job that it does not own.
         """
         snapshot = await look(connection.backend, ref.namespace, ref.name, kind=ref.kind, inspect=False)
-        if snapshot.report is None and (Settings.load().local is not None or self._is_own(snapshot)):
+        if snapshot.report is None and (local_config() is not None or self._is_own(snapshot)):
             return await look(connection.backend, ref.namespace, ref.name, kind=ref.kind)
         return snapshot
 

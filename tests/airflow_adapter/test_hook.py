@@ -9,7 +9,7 @@ import pytest
 from airflow.sdk._shared.secrets_masker import redact
 
 from airflow_adapter.stand_ins import StandInTaskInstance
-from ptjob_provider.airflow.config import Settings
+from ptjob_provider.airflow.config import local_config
 from ptjob_provider.airflow.hooks import PyTorchJobHook
 from ptjob_provider.airflow.links import PyTorchJobLink, PyTorchJobLogsLink, PyTorchJobTensorBoardLink
 from ptjob_provider.airflow.operators import PyTorchJobOperator
@@ -61,12 +61,12 @@ def test_the_options_become_the_back_ends_configuration(
     }.items():
         monkeypatch.setenv(f"AIRFLOW__PTJOB__{name}", value)
 
-    settings = Settings.load()
+    found = local_config()
 
-    assert settings.local is not None
-    assert (settings.local.root, settings.local.gpus) == (local, 2)
-    assert settings.local.images == {"digits": tmp_path}
-    assert settings.local.config_maps == {"wandb": {"token": "5"}}
+    assert found is not None
+    assert (found.root, found.gpus) == (local, 2)
+    assert found.images == {"digits": tmp_path}
+    assert found.config_maps == {"wandb": {"token": "5"}}
 
 
 def test_secrets_are_masked_in_airflows_logs(monkeypatch: pytest.MonkeyPatch, local: Path) -> None:

@@ -22,7 +22,7 @@ from airflow.providers_manager import ProvidersManager
 provider = ProvidersManager().providers["ptjob-provider"]
 print(json.dumps({"version": provider.version, "data": provider.data}))
 """
-ROOT = "from ptjob_provider.airflow.config import Settings; print(Settings.load().local.root)"
+ROOT = "from ptjob_provider.airflow.config import local_config; print(local_config().root)"
 DEFAULT = "import os; from ptjob_provider.cli.target import airflow_home; print(airflow_home(os.environ) / 'ptjob')"
 
 FOLDER = "training_page"
