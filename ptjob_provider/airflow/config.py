@@ -20,6 +20,7 @@ from ptjob_provider.core.errors import InvalidSpec, PTJobError
 from ptjob_provider.core.identity import Instance
 from ptjob_provider.core.installation_id import DESCRIPTION, KEY_PREFIX, instance_of, origin_mismatch, origin_of
 from ptjob_provider.core.run.options import Options
+from ptjob_provider.core.spec.parsers import integer
 from ptjob_provider.core.wire import to_wire
 from ptjob_provider.provider_info import OPTIONS
 
@@ -61,10 +62,7 @@ def max_log_streams() -> int:
     Raises:
         InvalidSpec: the option is not a whole number above 0.
     """
-    text = option("max_log_streams")
-    if text.isdecimal() and int(text) > 0:
-        return int(text)
-    raise InvalidSpec.of(f"[{SECTION}] max_log_streams", text, "a whole number above 0")
+    return integer(1)(f"[{SECTION}] max_log_streams", option("max_log_streams"))
 
 
 def training_tab() -> bool:

@@ -120,7 +120,7 @@ def test_the_installation_says_how_long_refusals_are_waited_out(monkeypatch: pyt
     [
         ("usage_interval", ["-1", "often", "inf"], "seconds, or 0 for never"),
         ("api_error_timeout", ["soon"], "seconds, 0 or more"),
-        ("max_log_streams", ["0", "-1", "many", "1.5"], "a whole number above 0"),
+        ("max_log_streams", ["0", "-1", "many", "1.5"], "a whole number, at least 1"),
         ("max_log_records_per_second", ["0", "-1", "many", "nan", "inf", ""], "a number above 0"),
     ],
 )
