@@ -372,10 +372,6 @@ class Arrivals:
             if batch.key in self._sightings
         )
 
-    def is_rewritten(self, batch: ArrivedBatch) -> bool:
-        """Return whether other content was announced under the batch's name."""
-        return self.watermark.knows(batch) and not self.watermark.has(batch)
-
     def take(self, batches: Sequence[ArrivedBatch]) -> None:
         """Record these batches as announced."""
         self.watermark.add(batches)

@@ -126,7 +126,8 @@ class ArrivalTrigger(BaseEventTrigger):
         ready = arrivals.ready(look.listing)
         portion = ready[: PORTION[self.events]]
         if portion:
-            self.log.info("%s: %s", self.address(), told(portion, len(ready), arrivals))
+            found = (len(portion), len(ready), portion[0].id, portion[-1].id)
+            self.log.info("%s: announcing %d of %d batches that have arrived, %s to %s", self.address(), *found)
         look.keep = partial(self._keep, portion, look.listing)
         if len(ready) > len(portion):
             look.then = Then.MORE
@@ -260,16 +261,6 @@ class DataArrivalTrigger(ArrivalTrigger):
         store = Store(self._place, self.rules())
         look = partial(_look, store, Threads("ptjob-arrival"))
         return Watch(look, source=self.address(), poll_seconds=self.poll_seconds, log=self.log)
-
-
-def told(portion: Sequence[ArrivedBatch], ready: int, arrivals: Arrivals) -> str:
-    """Return the log line about the batches that a watcher announces."""
-    rewritten = sum(arrivals.is_rewritten(batch) for batch in portion)
-    again = f", {rewritten} of them rewritten since they were announced first" if rewritten else ""
-    more = f", {ready - len(portion)} more after them" if ready > len(portion) else ""
-    return f"announcing {len(portion)} of what has arrived{again}{more}: {portion[0].id}" + (
-        f" to {portion[-1].id}" if len(portion) > 1 else ""
-    )
 
 
 async def _look(store: Store, threads: Threads) -> Listing:

@@ -170,11 +170,9 @@ def test_a_rewritten_batch_is_announced_again_when_it_has_settled() -> None:
     listing = group([DATA, late, MARKER], MARKED, began=2.0)
 
     assert watched.look(2, DATA, late, MARKER) == []
-    assert watched.arrivals.is_rewritten(listing.batches[0])
     assert not watched.arrivals.needs_confirmation(listing)
     assert watched.look(3, DATA, late, MARKER) == []
     assert watched.look(62, DATA, late, MARKER) == ["b"]
-    assert not watched.arrivals.is_rewritten(listing.batches[0])
 
 
 def test_a_batch_without_its_marker_waits() -> None:
