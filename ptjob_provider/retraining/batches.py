@@ -378,15 +378,15 @@ class Arrivals:
         for batch in batches:
             self._sightings.pop(batch.key, None)
 
-    def sweep(self, listing: Listing) -> int:
-        """Forget the batches that have not been listed for a day, and return their number.
+    def sweep(self, listing: Listing) -> None:
+        """Forget the batches that have not been listed for a day.
 
         An empty source changes nothing, because it may be an unmounted volume.
         """
         listed = {batch.key for batch in listing.batches}
         self._missing = {key: since for key, since in self._missing.items() if key not in listed}
         if not listed or (self._swept and listing.began - self._swept < SWEEP):
-            return 0
+            return
         self._swept = listing.began
         missing = self.watermark.keys() - listed
         self._missing = {key: self._missing.get(key, listing.began) for key in missing}
@@ -394,7 +394,6 @@ class Arrivals:
         self.watermark.forget(old)
         for key in old:
             del self._missing[key]
-        return len(old)
 
     def _is_ready(self, batch: ArrivedBatch, now: float) -> bool:
         since = self._sightings[batch.key].since

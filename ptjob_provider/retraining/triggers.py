@@ -71,7 +71,6 @@ class ArrivalTrigger(BaseEventTrigger):
         super().__init__()  # type: ignore[no-untyped-call]
         self._arrivals: Arrivals | None = None
         self._kept: KeptWatermark | None = None
-        self._is_unwritten = False
         self._logged_trouble: str | None = None
 
     def rules(self) -> BatchRules:
@@ -158,17 +157,13 @@ class ArrivalTrigger(BaseEventTrigger):
         if arrivals is None or kept is None:
             return
         arrivals.take(portion)
-        self._is_unwritten = bool(portion) or self._is_unwritten
-        self._is_unwritten = bool(arrivals.sweep(listing)) or self._is_unwritten
-        if not self._is_unwritten:
-            return
+        arrivals.sweep(listing)
         try:
             await kept.write(arrivals.watermark)
         except Exception as error:  # noqa: BLE001 - after any error, a later listing tries again
             self._log_once(f"what was announced cannot be written to Airflow ({type(error).__name__}: {error})")
-            return
-        self._is_unwritten = False
-        self._log_once(None)
+        else:
+            self._log_once(None)
 
     def _identity(self) -> Mapping[str, Any]:
         rules = self.rules()

@@ -131,7 +131,7 @@ class KeptWatermark:
         return common
 
     async def write(self, watermark: Watermark) -> None:
-        """Write the changed pages, and their number last."""
+        """Write the pages that have changed since the last read or write, and their number last."""
         pages = watermark.pages()
         before = self._written or []
         for accessor in self._accessors:
