@@ -50,7 +50,6 @@ def stop_orphans(
     *,
     namespaces: Sequence[str],
     grace: timedelta = GRACE,
-    orphan_grace: timedelta | None = None,
     dry_run: bool = False,
     kubernetes_conn_id: str = DEFAULT_CONN_ID,
 ) -> list[dict[str, Any]]:
@@ -61,7 +60,6 @@ def stop_orphans(
     Args:
         namespaces: the namespaces to search.
         grace: minimum age in seconds; younger jobs are kept.
-        orphan_grace: seconds to keep jobs that could no longer be followed. None: `[ptjob] orphan_grace`.
         dry_run: stop nothing, only report.
         kubernetes_conn_id: connection to the cluster; the local back-end ignores it.
 
@@ -73,7 +71,7 @@ def stop_orphans(
         if why := config.foreign_origin():
             raise ForeignInstance(f"no jobs were checked: {why}")
         connection = ConnectionArgs(kubernetes_conn_id=kubernetes_conn_id).resolve()
-        unfollowed_grace = SECTION_OPTIONS.orphan_grace() if orphan_grace is None else orphan_grace
+        unfollowed_grace = SECTION_OPTIONS.orphan_grace()
         orphans = asyncio.run(
             _sweep(connection, namespaces, grace=grace, unfollowed_grace=unfollowed_grace, stop=not dry_run)
         )
