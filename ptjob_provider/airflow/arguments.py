@@ -51,7 +51,9 @@ READERS: Mapping[str, Reader[Any]] = {
 }
 """Parsers of arguments that are not fields of the job, also of the sensor; None is allowed for each."""
 
-_FILES = ("manifest", "pod_template")
+FILES = ("manifest", "pod_template")
+"""Fields that may be the path of a file; no other text is treated as a path."""
+
 _TEXTS = {"command": list | tuple, "args": list | tuple, "env": dict}
 """Fields whose items may be any text: a template in an item does not prevent the check of the field."""
 
@@ -143,7 +145,7 @@ def _kind_in_settings() -> str | None:
 
 
 def _is_known(name: str, value: Any, marks: tuple[str, ...]) -> bool:
-    if name in _FILES and (isinstance(value, os.PathLike) or (isinstance(value, str) and "\n" not in value)):
+    if name in FILES and (isinstance(value, os.PathLike) or (isinstance(value, str) and "\n" not in value)):
         return False
     return not _is_open(value, () if isinstance(value, _TEXTS.get(name, ())) else marks)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn
 from airflow.sdk import BaseOperator
 
 from ptjob_provider.airflow import config
-from ptjob_provider.airflow.arguments import check_arguments, check_fields, is_checked_later, pattern
+from ptjob_provider.airflow.arguments import FILES, check_arguments, check_fields, is_checked_later, pattern
 from ptjob_provider.airflow.compat import TaskDeferralError, conf
 from ptjob_provider.airflow.connection import DEFAULT_CONN_ID, ConnectionArgs
 from ptjob_provider.airflow.lineage import TellsLineage, is_wanted, model_extra, publish, revision_of
@@ -47,9 +47,6 @@ if TYPE_CHECKING:
     from ptjob_provider.core.run.outcome import JobOutcome
     from ptjob_provider.core.run.submit import Submission
     from ptjob_provider.retraining.operators import DataLedger
-
-FILES = ("manifest", "pod_template")
-"""Fields that may be the path of a file; no other text is treated as a path."""
 
 
 class ObjectTemplates(BaseOperator):
