@@ -9,15 +9,12 @@ from __future__ import annotations
 import asyncio
 import json
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
 from airflow.providers.cncf.kubernetes.hooks.kubernetes import KubernetesHook
 from airflow.sdk import BaseHook
 from airflow.sdk.log import mask_secret
-from kubernetes.client import Configuration
-from kubernetes.config import ConfigException, load_incluster_config
 
 from ptjob_provider.airflow import supervisor
 from ptjob_provider.airflow.compat import AirflowNotFoundException, answered
@@ -26,11 +23,13 @@ from ptjob_provider.airflow.config import SECTION, SECTION_OPTIONS, local_config
 from ptjob_provider.airflow.connection import DEFAULT_CONN_ID, ConnectionMissing, local_backend
 from ptjob_provider.core.errors import InvalidSpec, UnsupportedByBackend
 from ptjob_provider.core.kubernetes import ClusterConfig
+from ptjob_provider.core.kubernetes.config import SERVICE_ACCOUNT
 from ptjob_provider.core.outputs.location import local_path
 from ptjob_provider.core.spec.parsers import boolean, is_unset
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
     from airflow.sdk import Connection
 
@@ -68,7 +67,7 @@ def _secrets(value: Any) -> Iterator[str]:
         yield from _secrets(item)
 
 
-_POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+_POD_NAMESPACE = SERVICE_ACCOUNT / "namespace"
 
 
 class PyTorchJobHook(KubernetesHook):
@@ -168,7 +167,7 @@ class PyTorchJobHook(KubernetesHook):
         streams, interval = max_log_streams(), SECTION_OPTIONS.usage_interval()
         try:
             return ClusterConfig(
-                **(given if any(given.values()) else {"in_cluster": _is_in_pod()}),
+                **(given if any(given.values()) else {"in_cluster": _POD_NAMESPACE.is_file()}),
                 context=self._text("cluster_context", self.cluster_context),
                 verify_ssl=not self._switch("disable_verify_ssl"),
                 tcp_keepalive=not self._switch("disable_tcp_keepalive"),
@@ -212,12 +211,3 @@ def _kubeconfig(extras: Mapping[str, Any]) -> str | None:
     """Return the kubeconfig in a connection as text; older connections use another name for it."""
     config = extras.get("kube_config") or extras.get("extra__kubernetes__kube_config")
     return json.dumps(config) if isinstance(config, dict) else config or None
-
-
-def _is_in_pod() -> bool:
-    """Return whether this process runs in a pod with a service account, by the Kubernetes client's rule."""
-    try:
-        load_incluster_config(client_configuration=Configuration())
-    except ConfigException:
-        return False
-    return True

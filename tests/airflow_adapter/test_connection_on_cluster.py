@@ -104,8 +104,6 @@ def _in_pod(cluster: Cluster, namespace: str, tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", str(address.hostname))
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(address.port))
     # A kubelet mounts the files at fixed paths that exist only in a pod.
-    for constant, file in (("SERVICE_TOKEN_FILENAME", "token"), ("SERVICE_CERT_FILENAME", "ca.crt")):
-        monkeypatch.setattr(f"kubernetes.config.incluster_config.{constant}", str(tmp_path / file))
     monkeypatch.setattr("ptjob_provider.core.kubernetes.client.credentials.SERVICE_ACCOUNT", tmp_path)
     monkeypatch.setattr("ptjob_provider.airflow.hooks._POD_NAMESPACE", tmp_path / "namespace")
 
