@@ -122,7 +122,8 @@ class PyTorchJobTrigger(BaseTrigger):
         self._fired = True
         if self._task_log is not None:
             self._task_log.fired()
-        yield TriggerEvent(self._with_cursor(event).to_dict(self.log.warning))  # type: ignore[no-untyped-call]
+            event = replace(event, cursor=self._task_log.cursor, knows_place=self._task_log.has_begun)
+        yield TriggerEvent(event.to_dict(self.log.warning))  # type: ignore[no-untyped-call]
 
     async def on_kill(self) -> None:
         """Delete the job if Airflow reports that its task no longer waits for it."""
@@ -189,11 +190,6 @@ class PyTorchJobTrigger(BaseTrigger):
         seconds = (due - now).total_seconds()
         self.log.info("%s was ended by the platform; its task goes on in %.0f s", submission.ref, seconds)
         await asyncio.sleep(seconds)
-
-    def _with_cursor(self, event: JobEvent) -> JobEvent:
-        if self._task_log is None:
-            return event
-        return replace(event, cursor=self._task_log.cursor, knows_place=self._task_log.has_begun)
 
     async def _wait_for_worker(self, earliest: float) -> None:
         if supervisor.is_in_triggerer():
