@@ -169,35 +169,20 @@ def test_the_history_is_as_deep_as_asked_for(url: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("settings", "revision"),
-    [
-        ({}, "main"),
-        ({"GIT_SYNC_BRANCH": "other", "GIT_SYNC_DEPTH": "3"}, "other"),
-        ({"GIT_SYNC_REV": "v1"}, "first"),
-        ({"GIT_SYNC_REV": "first"}, "first"),
-    ],
+    [({"GIT_SYNC_DEPTH": "0"}, "main"), ({"GIT_SYNC_REV": "v1"}, "first"), ({"GIT_SYNC_REV": "first"}, "first")],
 )
-def test_a_server_that_refuses_a_part_of_the_history_gives_all_of_it(
+def test_a_server_that_sends_only_the_whole_history_is_asked_for_it(
     settings: dict[str, str], revision: str, dumb_url: str, repository: Repository, tmp_path: Path
 ) -> None:
-    """Dumb HTTP serves plain files; the log says that the whole history is fetched."""
+    """Dumb HTTP serves plain files. Without a depth of 0, the error says to set it."""
     variables = {name: repository.revisions.get(text, text) for name, text in settings.items()}
 
-    found = sync(tmp_path, GIT_SYNC_REPO=dumb_url, **variables)
+    refused = sync(tmp_path, GIT_SYNC_REPO=dumb_url, GIT_SYNC_SUBMODULES="off")
+    found = sync(tmp_path, GIT_SYNC_REPO=dumb_url, GIT_SYNC_SUBMODULES="off", **variables)
 
-    assert (found.code, found.part) == (0, True), found.said
+    assert (refused.code, found.code) == (1, 0), found.said
+    assert "set `depth` to 0" in refused.said
     assert found.report == {"git_revision": repository.revisions[revision]}
-    assert "the whole history is fetched" in found.said
-
-
-def test_a_sub_module_that_recommends_a_shallow_clone_comes_from_a_server_that_refuses_one(
-    dumb_url: str, repository: Repository, tmp_path: Path
-) -> None:
-    """With the `shallow` setting of `.gitmodules`, git would request a shallow clone again."""
-    part = dumb_url.replace("mnist.git", "part.git")
-    with code_servers.http(with_part_at(tmp_path, repository, f"{part}\n\tshallow = true")) as own:
-        found = sync(tmp_path, GIT_SYNC_REPO=f"{own}/mnist.git")
-
-    assert (found.code, found.part) == (0, True), found.said
 
 
 def test_a_private_repository_is_fetched_with_a_password(private_url: str, tmp_path: Path) -> None:

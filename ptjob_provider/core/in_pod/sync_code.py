@@ -62,7 +62,6 @@ _LASTING = (
     r"|[Rr]epository .*not found|couldn't find remote ref|Access denied|auth failed|Unknown module"
     r"|No such file or directory|error: 40[134]"
 )
-_NOT_SHALLOW = r"not support (?:shallow|--depth)|expected shallow"  # dumb HTTP, and servers without support for it
 _HELPER = '!f() { test "$1" = get || exit 0; printf "username=%s\\npassword=%s\\n" "$SYNC_USER" "$SYNC_PASS"; }; f'
 _ADVICE = (
     (r"Host key verification failed", "the Secret's known_hosts does not know that host by this key"),
@@ -74,6 +73,7 @@ _ADVICE = (
     (r"not found|does not exist|not appear to be a git repository", "there is no such repository, or it is private"),
     (r"couldn't find remote ref", "there is no such branch or tag"),
     (r"Unknown module|No such file or directory", "there is no such module or path"),
+    (r"not support (?:shallow|--depth)|expected shallow", "the server sends only the whole history: set `depth` to 0"),
 )
 
 
@@ -82,13 +82,11 @@ class SyncFailed(Exception):
 
     Attributes:
         temporary: a retry may help.
-        needs_all: the server can only serve the whole history.
     """
 
-    def __init__(self, text: str, *, temporary: bool = False, needs_all: bool = False) -> None:
+    def __init__(self, text: str, *, temporary: bool = False) -> None:
         super().__init__(text)
         self.temporary = temporary
-        self.needs_all = needs_all
 
 
 class SyncOptions:
@@ -269,22 +267,8 @@ def _checkout_from_history(git: Callable[..., str], revision: str) -> None:
 
 
 def _git_in(folder: Path, environ: Mapping[str, str], timeout: float) -> Callable[..., str]:
-    """Return a function that runs a git command in a working copy, and returns its output.
-
-    If the server refuses a limited depth, the command is run again without a depth.
-    """
-
-    def run(*words: str) -> str:
-        try:
-            return _run(["git", "-C", str(folder), *words], environ, timeout)
-        except SyncFailed as error:
-            without_depth = [word for word in words if not word.startswith("--depth=")]
-            if not error.needs_all or len(without_depth) == len(words):
-                raise
-        _say("the server gives no part of the history: the whole history is fetched", ())
-        return run(*without_depth)
-
-    return run
+    """Return a function that runs a git command in a working copy, and returns its output."""
+    return lambda *words: _run(["git", "-C", str(folder), *words], environ, timeout)
 
 
 def repository_name(source: str) -> str:
@@ -389,8 +373,7 @@ def _run(words: Sequence[str], environ: Mapping[str, str], timeout: float) -> st
     if done.returncode == 0:
         return done.stdout.decode("utf-8", "replace")
     message = done.stderr.decode("utf-8", "replace").strip()
-    needs_all = bool(re.search(_NOT_SHALLOW, message))
-    raise SyncFailed(_explained(words[0], message), temporary=_is_temporary(message), needs_all=needs_all)
+    raise SyncFailed(_explained(words[0], message), temporary=_is_temporary(message))
 
 
 def _is_temporary(message: str) -> bool:
