@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import signal
 import sys
 from contextlib import aclosing
@@ -29,7 +28,6 @@ from ptjob_provider.core.diagnosis import Diagnosis, in_brief
 from ptjob_provider.core.errors import JobNotFound, PTJobError
 from ptjob_provider.core.identity import JobRef, attempt_of
 from ptjob_provider.core.kinds.queue import QUEUE_LABEL
-from ptjob_provider.core.logs import nanoseconds
 from ptjob_provider.core.outgoing import outgoing
 from ptjob_provider.core.spec.pods import label_map
 from ptjob_provider.core.status import JobPhase, parse_instant
@@ -256,7 +254,7 @@ async def _event_rows(target: Target, name: str) -> list[dict[str, Any]]:
     if not kind.HAS_FIXED_POD_NAMES:
         current = [pod["metadata"]["name"] for pod in await _pods(backend, ref)]
         pods += dict.fromkeys([*current, *kind.reported(job).pods])
-    return [event_row(event) for event in sorted(await target.inspector().events(ref, pods), key=_order)]
+    return [event_row(event) for event in sorted(await target.inspector().events(ref, pods), key=_when)]
 
 
 def event_row(event: Manifest) -> dict[str, Any]:
@@ -278,19 +276,8 @@ def _at(event: Manifest) -> str:
     return str(when or "")
 
 
-_CREATED_AT = re.compile(r"\.([0-9a-f]{16})$")
-
-
-def _order(event: Manifest) -> tuple[datetime, int]:
-    """Return a sort key: the event's time in whole seconds, then nanoseconds since 1970. No time sorts first.
-
-    Only some reporters write fractions of a second; client-go ends the name of every event with the nanoseconds of its
-    first occurrence, in hexadecimal digits.
-    """
-    at = parse_instant(_at(event)) or datetime.min.replace(tzinfo=UTC)
-    created = _CREATED_AT.search(str(event["metadata"].get("name") or ""))
-    exact = int(created[1], 16) if created else nanoseconds(at.isoformat())
-    return at.replace(microsecond=0), exact
+def _when(event: Manifest) -> datetime:
+    return parse_instant(_at(event)) or datetime.min.replace(tzinfo=UTC)
 
 
 @click.command()

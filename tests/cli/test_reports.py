@@ -71,22 +71,3 @@ def test_events_are_shown_in_the_order_of_the_time_beside_them(rows_of: Callable
     ]
     table = tables.events(rows, now=datetime(2026, 11, 20, 10, 1, 41, tzinfo=UTC))
     assert [row[0] for row in table.rows] == ["", "1m41s", "1m40s", "1m40s", "1m39s", "1m39s"]
-
-
-def test_events_of_one_second_are_shown_in_the_order_in_which_they_were_made(
-    rows_of: Callable[..., list[dict[str, Any]]],
-) -> None:
-    """The scheduler writes microseconds, the kubelet whole seconds; both put nanoseconds into an event's name."""
-    second = 0x18AA2F0000000000
-
-    def made(reason: str, milliseconds: int, **when: Any) -> Manifest:
-        return event(reason, metadata={"name": f"digits-master-0.{second + milliseconds * 10**6:x}"}, **when)
-
-    rows = rows_of(
-        made("Started", 900, lastTimestamp="2026-11-20T10:00:01Z"),
-        made("Pulled", 500, lastTimestamp="2026-11-20T10:00:01Z"),
-        made("Scheduled", 200, eventTime="2026-11-20T10:00:01.200000Z"),
-        made("Killing", 100, lastTimestamp="2026-11-20T10:00:02Z"),
-    )
-
-    assert [row["reason"] for row in rows] == ["Scheduled", "Pulled", "Started", "Killing"]
