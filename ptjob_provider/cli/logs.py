@@ -16,7 +16,7 @@ from ptjob_provider.cli.parameters import WholeNumber, not_allowed, of_one_job, 
 from ptjob_provider.core import kinds
 from ptjob_provider.core.diagnosis import Cause
 from ptjob_provider.core.diagnosis.causes import CAUSES
-from ptjob_provider.core.errors import ClusterError, InvalidSpec, JobNotFound
+from ptjob_provider.core.errors import ClusterError, JobNotFound
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.logs import nanoseconds
 from ptjob_provider.core.status import JobPhase
@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.logs import LogLine
     from ptjob_provider.core.run.snapshot import Snapshot
-
-_NOT_BEGUN = "is waiting to start"
-"""Part of the kubelet's message for a container that has no log yet; that is not reported as wrong usage."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,8 +143,8 @@ async def show(target: Target, name: str, selection: Selection, *, replica: str 
     job = await target.find(backend, name)
     ref = JobRef.of(job)
     if selection.container not in {None, kinds.named(ref.kind).CONTAINER}:
-        pod = find_replica(job, replica)
-        await _print_container(target, ref, pod, selection)
+        place, read = (find_replica(job, replica), selection.container or ""), target.inspector().container_log
+        await _print(read(ref, *place, follow=selection.follow, tail=selection.tail), selection, prefix="")
         return
     names = {each.name: f"[{each.role}-{each.index}] " for each in kinds.replicas(job)}
     names |= {each: f"[{step}] " for step, each in kinds.unranked(job).items()}
@@ -206,18 +203,6 @@ def _why_none(snapshot: Snapshot, pod: str) -> str:
     if not why or snapshot.record.has_run(pod):
         return ""
     return f"{ref}: {pod} has no log, its training has not begun: {why}; more: ptjob get {ref.name}"
-
-
-async def _print_container(target: Target, ref: JobRef, pod: str, selection: Selection) -> None:
-    """Print the log of another container of the pod: a sidecar, or the one that fetched the code."""
-    container, tail = selection.container or "", selection.tail
-    log = target.inspector().container_log(ref, pod, container, follow=selection.follow, tail=tail)
-    try:
-        await _print(log, selection, prefix="")
-    except InvalidSpec as error:
-        if _NOT_BEGUN not in str(error):
-            raise
-        raise Failure(f"{error}; more: ptjob get {ref.name}") from error
 
 
 async def _lines(backend: Backend, ref: JobRef, replica: str, selection: Selection) -> AsyncGenerator[LogLine, None]:
