@@ -12,7 +12,7 @@ import click
 
 from ptjob_provider.cli.completion import replicas
 from ptjob_provider.cli.output import EXIT_USAGE, Failure, notice, run, say_logged
-from ptjob_provider.cli.parameters import WholeNumber, not_allowed, of_one_job, span
+from ptjob_provider.cli.parameters import not_allowed, of_one_job, span
 from ptjob_provider.core import kinds
 from ptjob_provider.core.diagnosis import Cause
 from ptjob_provider.core.diagnosis.causes import CAUSES
@@ -68,7 +68,7 @@ def _instant(context: click.Context, param: click.Parameter, value: str | None) 
 
 @click.command()
 @click.option("-f", "--follow", is_flag=True, help="Stream the log until the container ends.")
-@click.option("-t", "--tail", type=WholeNumber(min=-1), metavar="N", help="Begin with the last N lines; -1: all.")
+@click.option("-t", "--tail", type=click.IntRange(min=-1), metavar="N", help="Begin with the last N lines; -1: all.")
 @click.option(
     "-i",
     "--replica",

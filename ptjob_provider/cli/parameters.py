@@ -30,18 +30,6 @@ _LONGEST = timedelta(seconds=2**31 - 1)
 """Maximum duration, 68 years: an int32 of seconds, as in the CRDs."""
 
 
-class WholeNumber(click.IntRange):
-    """A whole number within limits; an invalid value's error shows them."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Convert the value."""
-        try:
-            return super().convert(value, param, ctx)
-        except click.BadParameter:
-            highest = f", at most {self.max}" if self.max is not None else ""
-            raise not_allowed(str(value), f"a whole number, at least {self.min}{highest}", ctx, param) from None
-
-
 def not_allowed(
     value: str, rule: str, context: click.Context | None, param: click.Parameter | None
 ) -> click.BadParameter:
@@ -121,7 +109,7 @@ def pod_options(image: str, user: str) -> Callable[[C], C]:
     """Return the options for a pod that a command starts: `--image` and `--user`."""
 
     def add(command: C) -> C:
-        command = click.option("--user", type=WholeNumber(min=0), metavar="UID", help=user)(command)
+        command = click.option("--user", type=click.IntRange(min=0), metavar="UID", help=user)(command)
         return click.option("--image", metavar="IMAGE", help=image)(command)
 
     return add

@@ -17,7 +17,6 @@ from ptjob_provider.cli.fields import Flag, flags, in_flags, job_fields, joined,
 from ptjob_provider.cli.help_text import COMMON, described, heading_of
 from ptjob_provider.cli.output import Failure, emit, failure_of, notice, say
 from ptjob_provider.cli.parameters import (
-    WholeNumber,
     delete_on_interrupt_option,
     limit,
     of_one_job,
@@ -225,16 +224,16 @@ def submit(
     help="Time for images and volumes.  [default: 20m]",
 )
 @click.option("--queue-timeout", callback=limit, metavar="SPAN", help="Maximum time in a queue.  [default: no limit]")
-@click.option("--crash-loop-limit", type=WholeNumber(min=0), metavar="N", help="Restarts in a row.  [default: 5]")
+@click.option("--crash-loop-limit", type=click.IntRange(min=0), metavar="N", help="Restarts in a row.  [default: 5]")
 @click.option(
     "--max-preemptions",
-    type=WholeNumber(min=0, max=100),
+    type=click.IntRange(min=0, max=100),
     metavar="N",
     help="New attempts after evictions.  [default: 3 with --checkpoints]",
 )
 @click.option(
     "--no-progress-limit",
-    type=WholeNumber(min=0, max=3),
+    type=click.IntRange(min=0, max=3),
     metavar="N",
     help="Attempts without a new step.  [default: 2]",
 )

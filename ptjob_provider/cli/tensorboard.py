@@ -12,7 +12,7 @@ import click
 from ptjob_provider.cli.completion import job_names
 from ptjob_provider.cli.data import claim_path
 from ptjob_provider.cli.output import EXIT_USAGE, Failure, cancel_on, notice, run, say
-from ptjob_provider.cli.parameters import WholeNumber, of_jobs, pod_options
+from ptjob_provider.cli.parameters import of_jobs, pod_options
 from ptjob_provider.core import kinds
 from ptjob_provider.core.errors import JobNotFound
 from ptjob_provider.core.inspector import TensorBoardView
@@ -30,7 +30,7 @@ _TIMEOUT = 300.0
 @click.argument("what", metavar="JOB|pvc://CLAIM/PATH", shell_complete=job_names)
 @click.option(
     "--port",
-    type=WholeNumber(0, 65535),
+    type=click.IntRange(0, 65535),
     default=0,
     metavar="PORT",
     help="Cluster: port on this machine.  [default: any free port]",
