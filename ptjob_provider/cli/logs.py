@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ptjob_provider.cli.completion import replicas
 from ptjob_provider.cli.output import EXIT_USAGE, Failure, notice, run, say_logged
 from ptjob_provider.cli.parameters import not_allowed, of_one_job, span
 from ptjob_provider.core import kinds
@@ -74,7 +73,6 @@ def _instant(context: click.Context, param: click.Parameter, value: str | None) 
     "--replica",
     "--instance",
     metavar="REPLICA",
-    shell_complete=replicas,
     help="A pod's name, its end (worker-0) or a rank.  [default: rank 0]",
 )
 @click.option("--all", "every", is_flag=True, help="Print the logs of all replicas, each line with its replica's name.")

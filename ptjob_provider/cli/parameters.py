@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
-from ptjob_provider.cli.completion import job_names, kinds
+from ptjob_provider.cli.completion import job_names
 from ptjob_provider.cli.target import BACKENDS, TargetOptions, find_target
 from ptjob_provider.core.errors import InvalidSpec
 
@@ -194,22 +194,14 @@ def _namespace(context: click.Context, param: click.Parameter, value: str) -> st
         raise click.BadParameter(str(error).removeprefix("namespace: "), ctx=context, param=param) from None
 
 
-def _kind(context: click.Context, param: click.Parameter, value: str) -> str:
-    """Return the kind for a name in lower or upper case, as kubectl accepts it."""
-    from ptjob_provider.core.manifest import KINDS
-
-    kind = next((each for each in KINDS if each.lower() == value.lower()), None)
-    if kind is None:
-        raise not_allowed(value, ", ".join(KINDS), context, param)
-    return kind
-
-
 def kind_option(command: C) -> C:
     """Add `--kind`, which selects one of several jobs of the same name, and Arena's `--type`, which selects nothing."""
+    from ptjob_provider.core.manifest import KINDS
+
     types = click.Choice(["pytorchjob", "pytorch"], case_sensitive=False)
     command = click.option("-T", "--type", type=types, expose_value=False, hidden=True)(command)
-    text = "Kind of the job.  [default: any]"
-    return _kept("--kind", read=_kind, metavar="KIND", shell_complete=kinds, help=text)(command)
+    of_cluster = click.Choice(list(KINDS), case_sensitive=False)
+    return _kept("--kind", type=of_cluster, metavar="KIND", help="Kind of the job.  [default: any]")(command)
 
 
 all_namespaces_option = _kept("-A", "--all-namespaces", is_flag=True, help="Jobs of all namespaces.")

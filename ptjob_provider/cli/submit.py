@@ -159,21 +159,14 @@ def _job_flags(command: Callable[..., None]) -> Callable[..., None]:
 def _option(flag: Flag) -> Callable[[Callable[..., None]], Callable[..., None]]:
     how: dict[str, Any] = {"section": flag.section or heading_of(flag), "help": described(flag), "cls": FieldOption}
     how["brief"] = COMMON.get(flag.path[0], "") if len(flag.path) == 1 else ""
-    how["shell_complete"] = _one_of(flag.words)
     if flag.shape == "switch":
         names = (*flag.names[:-1], f"{flag.names[-1]}/--no-{flag.names[-1].removeprefix('--')}")
         return click.option(*names, flag.parameter, default=None, **how)
     metavar = {"pairs": "KEY=VALUE", "list": "ITEM"}.get(flag.shape, "VALUE")
     if flag.words:
         metavar = f"[{'|'.join(flag.words)}]"
+        how["type"] = click.Choice(flag.words, case_sensitive=flag.path != ("kind",))
     return click.option(*flag.names, flag.parameter, multiple=flag.shape != "text", metavar=metavar, **how)
-
-
-def _one_of(words: tuple[str, ...]) -> Callable[[click.Context, click.Parameter, str], list[str]] | None:
-    """Return the completion for one of the words; None if any text is allowed."""
-    if not words:
-        return None
-    return lambda _context, _param, incomplete: [word for word in words if word.startswith(incomplete)]
 
 
 def _arena(*names: str, **how: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -313,11 +313,8 @@ def completed(*words: str, **variables: str) -> list[str]:
     [
         (["tensorboard", "b"], ["bad"]),
         (["top", "job", "g"], ["good"]),
-        (["logs", "good", "-i", "w"], ["worker-0"]),
-        (["logs", "-i", "w"], []),
-        (["logs", "none", "-i", "w"], []),
-        (["get", "good", "--kind", "T"], ["TrainJob"]),
-        (["submit", "--kind", "PyTorchT"], ["PyTorchTrainingJob"]),
+        (["get", "good", "--kind", "T"], ["trainjob"]),
+        (["submit", "--kind", "PyTorchT"], ["pytorchtrainingjob"]),
         (["submit", "--restart-policy", "O"], ["OnFailure"]),
         (["run", "--image-pull-policy", "If"], ["IfNotPresent"]),
         (["get", "-n", "default", "g"], ["good"]),
@@ -325,7 +322,7 @@ def completed(*words: str, **variables: str) -> list[str]:
     ],
 )
 def test_a_shell_completes_what_is_there(ended: Machine, words: list[str], offered: list[str]) -> None:
-    """Jobs and their replicas, and a field's allowed values."""
+    """Jobs, and a field's allowed values."""
     assert completed("--root", str(ended.root), *words) == offered
 
 
