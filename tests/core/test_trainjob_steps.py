@@ -204,6 +204,7 @@ def test_a_job_whose_initializers_run_is_pending_and_says_which_pods_are_missing
 
 
 def test_initializers_are_replicas_without_a_rank() -> None:
+    assert all(TRAINJOB.is_restarted(job(*TUNE), name) for name in kinds.unranked(job(*TUNE)).values())
     assert kinds.unranked(job(*TUNE)) == {name: f"digits-{name}-0-0" for name in TUNE[1:]}
     assert kinds.unranked(job(*MPI)) == kinds.unranked({"spec": {}}) == {}
 

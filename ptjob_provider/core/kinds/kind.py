@@ -83,6 +83,7 @@ class Replica:
         rank: the pod's rank within the job; if a pod has several processes, it is the node's rank.
         gpus: requested GPUs.
         template: the pod's template, as far as the job's object defines it.
+        is_restarted: False if the job's object says that a failed container is not restarted.
     """
 
     name: str
@@ -91,6 +92,7 @@ class Replica:
     rank: int
     gpus: int
     template: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    is_restarted: bool = field(default=True, compare=False, repr=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,10 +116,10 @@ def numbered(name: str, roles: Iterable[tuple[str, Mapping[str, Any]]]) -> Itera
     ranks = iter(range(MAX_PODS))
     for role, spec in roles:
         template = template_in(spec)
-        gpus = pod_template.count_gpus(template)
+        gpus, restarts = pod_template.count_gpus(template), spec.get("restartPolicy") != "Never"
+        alike = Replica(name="", role=role, index=0, rank=0, gpus=gpus, template=template, is_restarted=restarts)
         for index, rank in zip(range(pod_template.count(spec)), ranks, strict=False):
-            replica = f"{name}-{role}-{index}"
-            yield Replica(name=replica, role=role, index=index, rank=rank, gpus=gpus, template=template)
+            yield replace(alike, name=f"{name}-{role}-{index}", index=index, rank=rank)
 
 
 def template_in(role: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -326,9 +328,10 @@ class Kind(ABC):
         """Return what the job may lack because its runtime could not be read; "" for nothing."""
         return ""
 
-    def is_restarted(self, _job: Mapping[str, Any], _replica: str, /) -> bool:
-        """Return whether the operator may restart the failed replica; True if the object does not show it."""
-        return True
+    def is_restarted(self, job: Mapping[str, Any], replica: str, /) -> bool:
+        """Return whether the operator may restart the failed replica; False if the job no longer has it."""
+        known = {each.name: each.is_restarted for each in self.replicas(job)}
+        return known.get(replica, replica in self.unranked(job).values())
 
     def stops_by_itself(self, _job: Mapping[str, Any], /) -> bool:
         """Return whether the operator stops the remaining pods when the job ends."""

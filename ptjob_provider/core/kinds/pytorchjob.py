@@ -153,14 +153,6 @@ class PyTorchJob(Kind):
         roles = ((role.lower(), spec) for role, spec in _roles(manifest).items())
         return tuple(numbered(manifest["metadata"]["name"], roles))
 
-    def is_restarted(self, manifest: Mapping[str, Any], replica: str) -> bool:
-        """Return whether the operator may restart a failed replica; False if the job no longer has the replica."""
-        role = next((each.role for each in self.replicas(manifest) if each.name == replica), None)
-        if role is None:
-            return False
-        policy = manifest["spec"]["pytorchReplicaSpecs"][role.capitalize()].get("restartPolicy")
-        return bool(policy != "Never")
-
     def stops_by_itself(self, job: Mapping[str, Any]) -> bool:
         """Return whether the job's policy makes the operator stop the remaining pods when the job ends."""
         return _policy_of(job).get("cleanPodPolicy") in {"Running", "All"}

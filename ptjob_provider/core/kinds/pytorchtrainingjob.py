@@ -127,14 +127,6 @@ class PyTorchTrainingJob(Kind):
         roles = ((str(spec.get("type") or "worker"), spec) for spec in replica_specs(manifest))
         return tuple(numbered(manifest["metadata"]["name"], roles))
 
-    def is_restarted(self, manifest: Mapping[str, Any], replica: str) -> bool:
-        """Return whether the controller may recreate a failed replica; False if the job no longer has the replica."""
-        role = next((each.role for each in self.replicas(manifest) if each.name == replica), None)
-        if role is None:
-            return False
-        spec = next(each for each in replica_specs(manifest) if (each.get("type") or "worker") == role)
-        return bool(spec.get("restartPolicy") != "Never")
-
     def stops_by_itself(self, job: Mapping[str, Any]) -> bool:
         """Return whether the job's policy makes the controller stop the remaining pods when the job ends."""
         return (job["spec"].get("runPolicy") or {}).get("cleanUpPolicy") in {"Unfinished", "All"}
