@@ -215,6 +215,14 @@ def test_requests_and_limits_are_read_apart() -> None:
             {"worker": {"memory": "1Gi", "container_resources": {"requests": {"memory": "1Gi"}}}},
             "worker.memory: '1Gi' is not allowed; allowed: either memory",
         ),
+        (
+            {"cpu": 2, "master": {"container_resources": {"limits": {"cpu": "6"}}}},
+            "master.cpu: '2' is not allowed; allowed: either cpu or cpu in `container_resources`",
+        ),
+        (
+            {"container_resources": {"limits": {"nvidia.com/gpu": 1}}, "worker": {"gpus": 4}},
+            "worker.gpus: 4 is not allowed; allowed: either gpus or nvidia.com/gpu in `container_resources`",
+        ),
     ],
 )
 def test_resources_that_no_node_could_give_are_refused(values: dict[str, Any], message: str) -> None:
@@ -241,22 +249,6 @@ def test_a_roles_own_fields_win_and_its_environment_and_selector_are_merged() ->
     assert master.node_selector == {"zone": "a", "gpu": "yes"}
     assert [(each.name, each.value) for each in master.env or ()] == [("A", "1"), ("B", "2"), ("C", "3")]
     assert [(each.name, each.value) for each in worker.env or ()] == [("A", "1"), ("B", "1")]
-
-
-def test_a_roles_own_resource_replaces_the_jobs_wherever_that_was_written() -> None:
-    """A role's `container_resources` beats the job's `cpu`, and its `gpus` beats the job's `container_resources`."""
-    described = job(
-        cpu=2,
-        container_resources={"limits": {"nvidia.com/gpu": 1, "memory": "8Gi"}},
-        master={"container_resources": {"limits": {"cpu": "6"}}},
-        worker={"gpus": 4},
-    )
-
-    master, worker = described.role("master"), described.role("worker")
-
-    assert (master.cpu, master.container_resources) == (None, Resources(requests={}, limits={"cpu": "6"}))
-    assert (worker.cpu, worker.gpus) == ("2", 4)
-    assert worker.container_resources == Resources(requests={}, limits={"memory": "8Gi"})
 
 
 def test_a_role_without_fields_of_its_own_has_those_of_the_job() -> None:

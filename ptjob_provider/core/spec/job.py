@@ -187,19 +187,9 @@ class RoleFields:
         return parse_into(cls, parsers.mapping(field, value), prefix=f"{field}.")
 
     @classmethod
-    def of(cls, job: TrainingJob, own: RoleFields, *, gpu: str) -> RoleFields:
+    def of(cls, job: TrainingJob, own: RoleFields) -> RoleFields:
         """Return one role's fields: its own override the job's; `env` and `node_selector` are merged by name."""
         chosen = {each.name: _chosen(getattr(own, each.name), getattr(job, each.name)) for each in fields(cls)}
-        for name, resource in _places(gpu):
-            if (
-                getattr(own, name) is None
-                and own.container_resources is not None
-                and resource in own.container_resources
-            ):
-                chosen[name] = None
-        if own.container_resources is None and job.container_resources is not None:
-            repeated = [resource for name, resource in _places(gpu) if getattr(own, name) is not None]
-            chosen["container_resources"] = job.container_resources.without(*repeated)
         if job.env is not None and own.env is not None:
             chosen["env"] = pods.merged(job.env, own.env)
         if job.node_selector is not None and own.node_selector is not None:
@@ -208,12 +198,12 @@ class RoleFields:
 
 
 def check_asked_once(fields_of: TrainingJob | RoleFields, prefix: str, *, gpu: str) -> None:
-    """Check that no resource is requested in two places.
+    """Check that no resource is requested in two places, one of which may be the job's and one the role's.
 
     Raises:
         InvalidSpec: `cpu`, `memory` or `gpus` is given as well as the same resource in `container_resources`.
     """
-    for name, resource in _places(gpu):
+    for name, resource in (("cpu", "cpu"), ("memory", "memory"), ("gpus", gpu)):
         if (
             getattr(fields_of, name) is not None
             and fields_of.container_resources is not None
@@ -221,10 +211,6 @@ def check_asked_once(fields_of: TrainingJob | RoleFields, prefix: str, *, gpu: s
         ):
             allowed = f"allowed: either {name} or {resource} in `container_resources`"
             raise InvalidSpec.of(f"{prefix}{name}", getattr(fields_of, name), allowed)
-
-
-def _places(gpu: str) -> tuple[tuple[str, str], ...]:
-    return (("cpu", "cpu"), ("memory", "memory"), ("gpus", gpu))
 
 
 def _chosen(own: Any, common: Any) -> Any:
@@ -609,9 +595,8 @@ class TrainingJob:
         if self.elastic_policy is not None and self.master is not None:
             raise InvalidSpec.at("master", "leave it out: all pods of an elastic job are workers; use `worker`")
         gpu = self.gpu_resource or DEFAULT_GPU
-        for part, prefix in ((self, ""), (self.master, "master."), (self.worker, "worker.")):
-            if part is not None:
-                check_asked_once(part, prefix, gpu=gpu)
+        for part, prefix in ((self, ""), (self.role("master"), "master."), (self.role("worker"), "worker.")):
+            check_asked_once(part, prefix, gpu=gpu)
         named = (self.manifest or {}).get("kind", self.kind)
         if self.kind is not None and self.kind != named:
             raise InvalidSpec.of("kind", self.kind, f"allowed: the manifest's, {named}; or leave it out")
@@ -666,7 +651,7 @@ class TrainingJob:
     def role(self, role: Role) -> RoleFields:
         """Return the fields of one role: its own override the job's."""
         own = self.master if role == "master" else self.worker
-        return RoleFields.of(self, own or RoleFields(), gpu=self.gpu_resource or DEFAULT_GPU)
+        return RoleFields.of(self, own or RoleFields())
 
 
 JOB_FIELDS = names(TrainingJob)

@@ -58,13 +58,6 @@ class Resources:
         check_within(field, resources.requests, resources.limits)
         return resources
 
-    def without(self, *names: str) -> Resources:
-        """Return the resources without those of these names."""
-        requests, limits = (
-            {name: size for name, size in part.items() if name not in names} for part in (self.requests, self.limits)
-        )
-        return Resources(requests=requests, limits=limits)
-
     def __contains__(self, name: object) -> bool:
         return name in self.requests or name in self.limits
 
