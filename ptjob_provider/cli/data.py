@@ -5,7 +5,6 @@ from __future__ import annotations
 import posixpath
 import signal
 import tempfile
-from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -16,23 +15,14 @@ import click
 
 from ptjob_provider.cli import tables
 from ptjob_provider.cli.copying import counted
-from ptjob_provider.cli.output import (
-    EXIT_INTERRUPTED,
-    EXIT_TERMINATED,
-    EXIT_USAGE,
-    Failure,
-    cancel_on,
-    notice,
-    run,
-    say,
-)
+from ptjob_provider.cli.output import EXIT_TERMINATED, EXIT_USAGE, Failure, cancel_on, notice, run, say
 from ptjob_provider.cli.parameters import pass_target, pod_options, table_output_option, target_options
 from ptjob_provider.core.identity import is_object_name
 from ptjob_provider.core.outputs.contract import SCHEME
 from ptjob_provider.core.status import since_1970
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Iterator
+    from collections.abc import Awaitable, Callable, Coroutine
 
     from ptjob_provider.cli.target import Target
     from ptjob_provider.core.identity import Manifest
@@ -134,7 +124,7 @@ def cp(target: Target, source: str, target_path: str, *, image: str | None, user
 
     from_claim, to_claim = claim_path(source), claim_path(target_path)
     access = partial(_with_files, target, image=image, user=user)
-    with tempfile.TemporaryFile() as archive, _saying_what_is_left(target_path):
+    with tempfile.TemporaryFile() as archive:
         if from_claim and not to_claim:
             claim, path = from_claim
             local = Path(target_path).resolve()
@@ -164,16 +154,6 @@ def cp(target: Target, source: str, target_path: str, *, image: str | None, user
             rule = "one of both has to be pvc://CLAIM/PATH, the other a path on this machine"
             raise Failure(f"SOURCE TARGET: {source} {target_path} is not allowed; {rule}", EXIT_USAGE)
     say(f"copied {source} to {target_path}", err=True)
-
-
-@contextmanager
-def _saying_what_is_left(target: str) -> Iterator[None]:
-    try:
-        yield
-    except SystemExit as stopped:
-        if stopped.code in {EXIT_INTERRUPTED, EXIT_TERMINATED}:
-            notice(f"stopped: {target} is as it was, or a complete copy")
-        raise
 
 
 async def _until_told(work: Coroutine[Any, Any, None]) -> None:
