@@ -39,7 +39,6 @@ class Target:
     Attributes:
         backend: one of BACKENDS.
         requested_namespace: value of `-n`; None: the kubeconfig's or the pod's, else `default`.
-        instance: the configured name of this Airflow installation, "" if none is configured.
         root: local: the jobs' directory.
         kubeconfigs: kubernetes: the files, of which the first with a value counts; (): this pod's service account.
         context: kubernetes: the kubeconfig's context; None: its current one.
@@ -51,7 +50,6 @@ class Target:
 
     backend: str
     requested_namespace: str | None
-    instance: str
     root: Path
     kubeconfigs: tuple[Path, ...]
     context: str | None
@@ -218,7 +216,6 @@ def find_target(given: TargetOptions, environ: Mapping[str, str]) -> Target:
             or _configured_backend(configured, has_cluster=has_cluster)
         ),
         requested_namespace=given.namespace,
-        instance=configured.get("instance") or "",
         root=Path(root or airflow_home(environ) / "ptjob").expanduser(),
         kubeconfigs=kubeconfigs,
         context=given.context,

@@ -182,22 +182,6 @@ def test_a_file_that_is_no_kubeconfig_is_named(home: Path) -> None:
 
 
 @each_row(
-    ("cfg", "environ", "instance"),
-    [
-        ("[ptjob]\ninstance = prod\n[api]\nbase_url = https://airflow\n", {}, "prod"),
-        ("[api]\nbase_url = https://airflow\n", {}, ""),
-        ("[ptjob]\ninstance = prod\n", {"AIRFLOW__PTJOB__INSTANCE": "staging"}, "staging"),
-        ("", {}, ""),
-    ],
-)
-def test_the_installation_is_named_only_where_somebody_has_named_it(
-    home: Path, cfg: str, environ: dict[str, str], instance: str
-) -> None:
-    """Jobs of another installation are never touched."""
-    assert find_target(TargetOptions(), {**configured(home, cfg), **environ}).instance == instance
-
-
-@each_row(
     ("options", "text"),
     [
         ({"root": "/jobs"}, "/jobs"),
