@@ -232,16 +232,13 @@ def airflow_home(environ: Mapping[str, str]) -> Path:
 
 
 def airflow_section(environ: Mapping[str, str]) -> Mapping[str, str]:
-    """Return `[ptjob]` of Airflow's configuration, from its variables and airflow.cfg, without loading Airflow."""
+    """Return `[ptjob]` of airflow.cfg, without loading Airflow."""
     parser = configparser.ConfigParser(interpolation=None, strict=False)
     try:
         parser.read(environ.get("AIRFLOW_CONFIG") or airflow_home(environ) / "airflow.cfg")
-        from_file = dict(parser["ptjob"]) if parser.has_section("ptjob") else {}
+        return dict(parser["ptjob"]) if parser.has_section("ptjob") else {}
     except (OSError, UnicodeError, configparser.Error):
-        from_file = {}
-    prefix = "AIRFLOW__PTJOB__"
-    variables = {name.removeprefix(prefix).lower(): value for name, value in environ.items() if name.startswith(prefix)}
-    return from_file | variables
+        return {}
 
 
 def _requested_backend(given: TargetOptions) -> str | None:
