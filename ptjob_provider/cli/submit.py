@@ -181,9 +181,7 @@ def _job_command(command: Callable[..., None]) -> click.Command:
 
 @_job_command
 @output_option("Print the kind, namespace, name and uid of the job, or only its name.")
-def submit(
-    target: Target, /, *, output: str | None, filename: str | None, words: tuple[str, ...], **given: Any
-) -> None:
+def submit(target: Target, /, *, output: str | None, **given: Any) -> None:
     """Submit a job and return.
 
     \b
@@ -193,7 +191,7 @@ def submit(
     from ptjob_provider.cli.following import Ending, Following
 
     following = Following(target=target, ending=Ending())
-    job = described_job(target, given, filename, words, runs_here=target.backend == "local")
+    job = described_job(target, given, runs_here=target.backend == "local")
     submission = following.until_end(following.submit(job))
     ref = submission.ref
     name = target.words_for(ref.namespace, ref.name)
@@ -241,7 +239,7 @@ def submit(
 @delete_on_interrupt_option
 @progress_options("Show no progress below the log.")
 @output_option("Print result or name; the log goes to stderr.")
-def run(target: Target, /, *, filename: str | None, words: tuple[str, ...], **given: Any) -> None:
+def run(target: Target, /, **given: Any) -> None:
     """Submit a job and follow it to its end.
 
     Rank 0's log is shown while it runs, and the exit code says how it ended. 0: it succeeded, with its outputs in
@@ -260,7 +258,7 @@ def run(target: Target, /, *, filename: str | None, words: tuple[str, ...], **gi
     options = {each.name: given.pop(each.name) for each in fields(Ending) if each.name in given}
     ending = Ending(limits=limits, **options)
     following = Following(target=target, ending=ending)
-    job = described_job(target, given, filename, words, runs_here=target.backend == "local")
+    job = described_job(target, given, runs_here=target.backend == "local")
     following.until_end(following.submit_and_follow(job))
 
 
@@ -290,7 +288,7 @@ def follow(target: Target, name: str, *, adopt: bool, **options: Any) -> None:
 
 @_job_command
 @output_option("Print the manifest in this format, or only the job's name.", default="yaml", show_default=True)
-def render(target: Target, /, *, output: str, filename: str | None, words: tuple[str, ...], **given: Any) -> None:
+def render(target: Target, /, *, output: str, **given: Any) -> None:
     """Print the manifest that `submit` would send.
 
     Starts nothing and makes no request: `kubectl diff` tells whether a cluster would accept the manifest. Without
@@ -302,7 +300,7 @@ def render(target: Target, /, *, output: str, filename: str | None, words: tuple
     """  # noqa: D301 - click keeps the lines of a paragraph that begins so
     from ptjob_provider.cli.following import has_literal_name, owner_of_call
 
-    job = described_job(target, given, filename, words)
+    job = described_job(target, given)
     installation = target.settings.installation()
     rendered = kinds.requested_kind(job, preferred=installation.kind).render(
         job.in_namespace(target.namespace),
@@ -325,9 +323,7 @@ def render(target: Target, /, *, output: str, filename: str | None, words: tuple
         say(dump_manifest(rendered.manifest), nl=False)
 
 
-def described_job(
-    target: Target, given: dict[str, Any], filename: str | None, words: tuple[str, ...], *, runs_here: bool = False
-) -> TrainingJob:
+def described_job(target: Target, given: dict[str, Any], *, runs_here: bool = False) -> TrainingJob:
     """Return the job described by flags, a file and the words after the flags; `-n` overrides a file of fields.
 
     A command that `runs_here`, on this machine, needs no image.
@@ -336,13 +332,13 @@ def described_job(
         InvalidSpec: they are invalid, or contradict each other: a manifest of another namespace, as for kubectl.
     """
     described = joined(arena.arena_fields(given), job_fields(given))
-    command = arena.program(words, given.get("shell"))
+    command = arena.program(given["words"], given["shell"])
     if command is not None:
         if "command" in described:
             rule = "leave it out: the program comes after the flags"
             raise InvalidSpec.of("--command", described["command"], rule)
         described["command"] = command
-    whole = arena.with_image(over_file(_in_file(filename), described))
+    whole = arena.with_image(over_file(_in_file(given["filename"]), described))
     if runs_here and whole.get("command") and not whole.keys() & {"image", "manifest", "pod_template"}:
         from ptjob_provider.core.local.config import WITHOUT_IMAGE
 
@@ -350,7 +346,7 @@ def described_job(
     job = TrainingJob.parse(**whole)
     if asked := target.requested_namespace:
         if job.namespace is None and job.named_namespace not in (None, asked):
-            rule = f"allowed: the namespace of {filename}, -n {job.named_namespace}, or no -n"
+            rule = f"allowed: the namespace of {given['filename']}, -n {job.named_namespace}, or no -n"
             raise InvalidSpec.of("--namespace", asked, rule)
         job = replace(job, namespace=asked)
     return with_packed_folder(job, beside=Path.cwd())
