@@ -86,24 +86,23 @@ class _Entry:
     link: str = ""
 
 
-def pack(folder: Path, archive: IO[bytes], *, field: str = "code", limit: int = MAX_BYTES) -> Packed:
+def pack(folder: Path, archive: IO[bytes]) -> Packed:
     """Write the folder to the archive, an empty file.
 
     Raises:
-        InvalidSpec: the folder does not exist, has no files, is too large, or changed meanwhile; the text says what to
-            do.
+        InvalidSpec: the folder has no files, is too large, or changed meanwhile; the text says what to do.
     """
-    walk = _FolderWalk(folder, field)
+    walk = _FolderWalk(folder)
     try:
         entries = list(walk.entries())
     except OSError as error:
-        raise _unreadable(field, os.path.relpath(error.filename, walk.folder), error) from None
+        raise _unreadable(os.path.relpath(error.filename, walk.folder), error) from None
     size = sum(each.facts.st_size for each in entries)
     if not entries:
-        raise InvalidSpec.of(field, str(folder), "allowed: a folder with files that are not ignored")
-    if size > limit:
+        raise InvalidSpec.of("code", str(folder), "allowed: a folder with files that are not ignored")
+    if size > MAX_BYTES:
         files = [(each.path, each.facts.st_size) for each in entries]
-        raise _too_large(files, field=field, allowed=megabytes(limit))
+        raise _too_large(files, allowed=megabytes(MAX_BYTES))
     with tarfile.open(fileobj=archive, mode="w", format=tarfile.PAX_FORMAT) as tar:
         sizes = [each.facts.st_size for each in entries if _add(tar, each, walk)]
     archive.seek(0)
@@ -143,7 +142,7 @@ def too_large(tar: IO[bytes], *, allowed: str) -> InvalidSpec:
     tar.seek(0)
     with tarfile.open(fileobj=tar, mode="r:") as archive:
         files = [(each.name, each.size) for each in archive]
-    return _too_large(files, field="code", allowed=allowed)
+    return _too_large(files, allowed=allowed)
 
 
 def compressed(archive: bytes) -> bytes:
@@ -192,13 +191,13 @@ def _add(tar: tarfile.TarFile, entry: _Entry, walk: _FolderWalk) -> bool:
             try:
                 tar.addfile(info, file)
             finally:
-                _check_unchanged(file, entry, walk.field)
+                _check_unchanged(file, entry)
     except OSError as error:
-        raise _unreadable(walk.field, entry.path, error) from None
+        raise _unreadable(entry.path, error) from None
     return True
 
 
-def _check_unchanged(file: IO[bytes], entry: _Entry, field: str) -> None:
+def _check_unchanged(file: IO[bytes], entry: _Entry) -> None:
     """Check that the file is as it was when the folder was listed.
 
     Raises:
@@ -207,7 +206,7 @@ def _check_unchanged(file: IO[bytes], entry: _Entry, field: str) -> None:
     before, now = entry.facts, os.fstat(file.fileno())
     if (before.st_size, before.st_mtime_ns) != (now.st_size, now.st_mtime_ns):
         error = InvalidSpec.at(
-            field,
+            "code",
             f"{entry.path} changed while it was packed; allowed: files that stay the same meanwhile; try"
             " again, or put it into .dockerignore",
         )
@@ -215,11 +214,11 @@ def _check_unchanged(file: IO[bytes], entry: _Entry, field: str) -> None:
         raise error
 
 
-def _unreadable(field: str, path: str, error: OSError) -> InvalidSpec:
-    return InvalidSpec.of(field, path, f"it cannot be read: {error.strerror}; exclude it in .dockerignore")
+def _unreadable(path: str, error: OSError) -> InvalidSpec:
+    return InvalidSpec.of("code", path, f"it cannot be read: {error.strerror}; exclude it in .dockerignore")
 
 
-def _too_large(files: Sequence[tuple[str, int]], *, field: str, allowed: str) -> InvalidSpec:
+def _too_large(files: Sequence[tuple[str, int]], *, allowed: str) -> InvalidSpec:
     sizes: dict[str, int] = {}
     for path, bytes_ in files:
         top, slash, _ = path.partition("/")
@@ -227,7 +226,7 @@ def _too_large(files: Sequence[tuple[str, int]], *, field: str, allowed: str) ->
     parts = sorted(sizes, key=lambda name: -sizes[name])[:_MOST_NAMED]
     largest = ", ".join(f"{name} ({megabytes(sizes[name])})" for name in parts)
     return InvalidSpec.at(
-        field,
+        "code",
         f"{megabytes(sum(sizes.values()))} are not allowed; allowed: {allowed}; the largest are {largest}: put what is"
         " no code into .dockerignore, and data on a claim (ptjob data cp); or build an image with the folder, or name a"
         " git repository",
@@ -245,12 +244,9 @@ def megabytes(size: int) -> str:
 class _FolderWalk:
     """Finds a folder's files, in order of their names."""
 
-    def __init__(self, folder: Path, field: str) -> None:
-        self.field = field
+    def __init__(self, folder: Path) -> None:
         self.left_out: list[str] = []
         self.folder = folder.resolve()
-        if not self.folder.is_dir():
-            raise InvalidSpec.of(field, str(folder), "allowed: a folder of this machine")
         self._ignored = _Ignored(self.folder)
 
     def leave_out(self, path: str, why: str) -> None:
