@@ -56,16 +56,17 @@ class Seen:
 async def of_snapshot(inspector: Inspector, snapshot: Snapshot, pattern: LinePattern | None = None) -> Seen | None:
     """Return what rank 0's log says; None if rank 0 has no log, or if the log does not say anything.
 
-    What a TrainJob's program has reported to Trainer counts more than what the log says.
+    What a TrainJob's program has reported to Trainer counts alone.
 
     Raises:
         PTJobError: the log cannot be read; see `read`.
     """
     submission = snapshot.submission
     ref, pod = submission.ref, _newest(submission.rank0, snapshot.pods, snapshot.replica_of)
-    found = await read(inspector, ref, _container(ref, pod), pattern) if pod else None
     if reported := of_trainer({"status": {"trainerStatus": snapshot.trainer_status}}):
-        found = Seen(progress=reported, curve=found.curve if found else Curve())
+        found: Seen | None = Seen(progress=reported, curve=Curve())
+    else:
+        found = await read(inspector, ref, _container(ref, pod), pattern) if pod else None
     is_over = snapshot.status.phase.is_terminal
     return replace(found, progress=replace(found.progress, eta=None)) if found and is_over else found
 

@@ -172,7 +172,7 @@ def job(snapshot: Snapshot, progress: str = "") -> Table:
 
     Args:
         snapshot: the job.
-        progress: what its log says about the training; a TrainJob's own report replaces it.
+        progress: what its log, or its report to Trainer, says about the training.
     """
     values, ref, status = snapshot.to_dict(), snapshot.submission.ref, snapshot.status
     is_condition = any(each.get("message") == status.message for each in snapshot.conditions)  # shown below
@@ -185,7 +185,7 @@ def job(snapshot: Snapshot, progress: str = "") -> Table:
         "message": "" if snapshot.diagnosis or is_condition else status.message,
         "failed": failed_replicas_text(values["failed_replicas"]) if status.phase is JobPhase.SUCCEEDED else "",
         "waits": snapshot.waiting,
-        "progress": _progress(snapshot.trainer_status) or progress,
+        "progress": progress,
         "replicas": "" if status.phase.is_terminal or ref.kind == "TrainJob" else _counted(values["replica_statuses"]),
         "owner": owner_text(snapshot.owner),
         "priority": snapshot.priority,
@@ -200,17 +200,6 @@ def job(snapshot: Snapshot, progress: str = "") -> Table:
         "tensorboard": values["tensorboard_url"] or "",
     }
     return _table((), (line for line in lines.items() if line[1]))
-
-
-def _progress(reported: Mapping[str, Any]) -> str:
-    """Return what a TrainJob's program last reported, with its time; "" if it reports nothing."""
-    percent, seconds = reported.get("progressPercentage"), reported.get("estimatedRemainingSeconds")
-    parts = [
-        *([f"{percent} %"] if percent is not None else []),
-        *([f"about {duration(timedelta(seconds=seconds))} left"] if seconds is not None else []),
-        *(f"{metric['name']} {metric['value']}" for metric in reported.get("metrics") or ()),
-    ]
-    return f"{', '.join(parts)} ({_time(parse_instant(reported.get('lastUpdatedTime')))})" if parts else ""
 
 
 def progress(now: Progress | None) -> str:
