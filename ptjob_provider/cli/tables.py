@@ -186,7 +186,6 @@ def job(snapshot: Snapshot, progress: str = "") -> Table:
         "failed": failed_replicas_text(values["failed_replicas"]) if status.phase is JobPhase.SUCCEEDED else "",
         "waits": snapshot.waiting,
         "progress": progress,
-        "replicas": "" if status.phase.is_terminal or ref.kind == "TrainJob" else _counted(values["replica_statuses"]),
         "owner": owner_text(snapshot.owner),
         "priority": snapshot.priority,
         "attempt": str(values["attempt"]) if values["attempt"] > 1 else "",
@@ -424,15 +423,6 @@ def _tfevents(snapshot: Snapshot, value: Mapping[str, Any] | None) -> str:
     scalars = [f"{tag}={each if isinstance(each, str) else f'{each:.4g}'}" for tag, each in last.items()]
     facts = f" (step {value['last_step']}: {', '.join(scalars)})" if value and scalars else ""
     return f"{declared.uri}{facts}" if declared else ""
-
-
-def _counted(statuses: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return `Master 1 active, Worker 2 active 1 failed`; values that are not numbers above 0 are left out."""
-    counts_of = {
-        role: [f"{count} {state}" for state, count in counts.items() if isinstance(count, int) and count]
-        for role, counts in statuses.items()
-    }
-    return ", ".join(f"{role} {' '.join(counts)}" for role, counts in counts_of.items() if counts)
 
 
 def _cores(count: float) -> str:
