@@ -10,7 +10,7 @@ import shlex
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.cli.parameters import check_not_empty, pair
-from ptjob_provider.core.errors import InvalidSpec, one_of
+from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.spec.pods import resource_amount
 
 if TYPE_CHECKING:
@@ -60,8 +60,6 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
 
 TYPES = ("pytorch", "pytorchjob")
 """Arena's words after `submit` for the type of training that `ptjob` submits."""
-
-SYNC_MODES = ("git", "rsync")
 
 _DEVICE = "NAME=N such as nvidia.com/gpu=1"
 
@@ -153,7 +151,7 @@ def arena_fields(given: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         InvalidSpec: a flag's value is invalid.
     """
-    for name in ("sync_mode", "sync_source", "sync_image", "shell"):
+    for name in ("sync_source", "sync_image", "shell"):
         check_not_empty(f"--{name.replace('_', '-')}", given.get(name))
     result = _code(given)
     devices = dict(pair("--device", text, _DEVICE) for text in given.get("devices") or ())
@@ -178,15 +176,13 @@ def _code(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the value of `code` for `--sync-mode`, `--sync-source` and `--sync-image`.
 
     Raises:
-        InvalidSpec: one of the first two is missing, or the mode is unknown.
+        InvalidSpec: one of the first two is missing.
     """
     mode, source, image = (given.get(f"sync_{name}") for name in ("mode", "source", "image"))
     if mode is None and source is None and image is None:
         return {}
     if mode is None:
         raise InvalidSpec("--sync-mode is missing: git or rsync, with --sync-source")
-    if mode not in SYNC_MODES:
-        raise InvalidSpec.of("--sync-mode", mode, one_of(SYNC_MODES))
     if source is None:
         raise InvalidSpec("--sync-source is missing: the address of the code, with --sync-mode")
     return {"code": {mode: source, **({"image": image} if image else {})}}

@@ -136,7 +136,7 @@ def _job_flags(command: Callable[..., None]) -> Callable[..., None]:
             metavar="HOST[:PATH]",
             help="A directory of the node, here or there in the container.",
         ),
-        _arena("--sync-mode", "--syncMode", metavar="git|rsync", help="How the code of --sync-source is fetched."),
+        _arena("--sync-mode", "--syncMode", type=click.Choice(["git", "rsync"]), help="How --sync-source is fetched."),
         _arena(
             "--sync-source", "--syncSource", metavar="ADDRESS", help="A repository, or HOST::MODULE/PATH; see --code."
         ),

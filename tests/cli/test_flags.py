@@ -435,7 +435,7 @@ def test_code_is_an_address_with_parts_or_arenas_three_flags() -> None:
     assert arena_fields({"sync_mode": "git", "sync_source": "https://git.example/a/b.git", "sync_image": "i"}) == {
         "code": {"git": "https://git.example/a/b.git", "image": "i"}
     }
-    for given in ({"sync_mode": "hdfs", "sync_source": "x"}, {"sync_mode": "git"}, {"sync_source": "x"}):
+    for given in ({"sync_mode": "git"}, {"sync_source": "x"}):
         with pytest.raises(InvalidSpec, match="--sync-"):
             arena_fields(given)
 

@@ -144,7 +144,7 @@ LINES: tuple[tuple[str, int, str, str, str], ...] = (
     ("JOB --code nowhere", 2, "--code", "nowhere", "an address such as"),
     ("JOB --code . --sync-mode git --sync-source g@h:b", 2, "--code", "['folder', 'git']", "one of git, rsync"),
     ("render -f FILES/volume --data a:/a", 2, "--data", "m:/m", "a list"),
-    ("JOB --sync-mode svn", 2, "--sync-mode", "svn", "git, rsync"),
+    ("JOB --sync-mode svn", 2, "--sync-mode", "svn", "'git', 'rsync'"),
     ("JOB --sync-mode git", 2, "--sync-source", "missing", "the address of the code"),
     ("JOB --sync-source https://git.example/a.git", 2, "--sync-mode", "missing", "git or rsync"),
     ("JOB --device gpu", 2, "--device", "gpu", "allowed: NAME=N such as nvidia.com/gpu=1"),
