@@ -529,12 +529,11 @@ def assembled(
     ]
     annotations = _annotations(attempt, digest, outputs, tensorboard)
     manifest = pod_template.with_metadata(put_back(requested, whole), labels={}, annotations=annotations)
-    left_out = code.left_out(job.code) if job.code else ()
     return Rendered(
         manifest=_owned(manifest, attempt.owner),
         outputs=outputs,
         spec_hash=digest,
-        changes=tuple(left_out),
+        changes=code.left_out(job.code),
         secret=secret,
     )
 
@@ -547,7 +546,7 @@ def _annotations(
         SPEC_HASH_ANNOTATION: digest,
         OUTPUTS_ANNOTATION: json.dumps(asdict(outputs)),
         **(tensorboard.annotation if tensorboard else {}),
-        **(code.annotation(attempt.job.code) if attempt.job.code else {}),
+        **code.annotation(attempt.job.code),
     }
 
 
