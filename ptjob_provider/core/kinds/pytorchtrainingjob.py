@@ -180,22 +180,8 @@ class PyTorchTrainingJob(Kind):
 
 
 def _longest_name(requested: Manifest) -> int:
-    """Return the maximum length of the job's name with which no pod's name is too long.
-
-    Raises:
-        InvalidSpec: a role's type leaves no room for a name.
-    """
-    specs = replica_specs(requested)
-    longest = max(specs, key=lambda spec: len(_ending(spec)))
-    room = _LONGEST_POD - len(_ending(longest))
-    if room < SHORTEST_NAME:
-        shorter = len(str(longest["type"])) - (SHORTEST_NAME - room)
-        raise InvalidSpec.of(
-            "spec.replicaSpecs.type",
-            longest["type"],
-            f"allowed: at most {shorter} characters; it is part of its pods' names",
-        )
-    return room
+    """Return the maximum length of the job's name with which no pod's name is too long."""
+    return max(_LONGEST_POD - max(len(_ending(spec)) for spec in replica_specs(requested)), SHORTEST_NAME)
 
 
 def _ending(spec: Mapping[str, Any]) -> str:
