@@ -41,7 +41,6 @@ NO_ISTIO = {"sidecar.istio.io/inject": "false"}
 SHARED_MEMORY_PATH = "/dev/shm"  # noqa: S108 - a mount point, not a temporary file
 
 _GPU = re.compile(r".+/(gpu(\.shared)?|mig-.+|gaudi|tpu|npu|mlu|Ascend.*|i915|xe)")
-_MAX_ANNOTATIONS = 256 * 1024
 _MAX_VOLUME_NAME = 63
 _EXCLUSIVE = ("livenessProbe", "readinessProbe", "startupProbe", "lifecycle")
 """Maps whose keys exclude each other: the API server would refuse a merged one."""
@@ -454,11 +453,7 @@ def check_labels(path: str, meta: Mapping[str, Any]) -> None:
         InvalidSpec: the text names the key or the value.
     """
     pods.check_labels(f"{path}.labels", _texts(f"{path}.labels", meta))
-    annotations = _texts(f"{path}.annotations", meta)
-    pods.check_annotations(f"{path}.annotations", annotations)
-    size = sum(len(text.encode()) for pair in annotations.items() for text in pair)
-    if size > _MAX_ANNOTATIONS:
-        raise InvalidSpec.of(f"{path}.annotations", f"{size} bytes", f"allowed: at most {_MAX_ANNOTATIONS} in all")
+    pods.check_annotations(f"{path}.annotations", _texts(f"{path}.annotations", meta))
 
 
 def _texts(path: str, meta: Mapping[str, Any]) -> dict[str, str]:
