@@ -167,12 +167,9 @@ def test_an_elastic_policy_over_a_manifest_replaces_only_what_it_names() -> None
     assert policy == {**recorded("manifest-elastic")["spec"]["elasticPolicy"], "maxReplicas": 9}
 
 
-def test_processes_per_node_over_a_manifest_are_said_once() -> None:
-    """The deprecated field is removed when the typed field is set, because both together are refused."""
-    spec = over("manifest-elastic", nproc_per_node=4)["spec"]
-
-    assert spec["nprocPerNode"] == "4"
-    assert "nProcPerNode" not in spec["elasticPolicy"]
+def test_processes_per_node_are_not_said_beside_the_deprecated_field_of_a_manifest() -> None:
+    with pytest.raises(InvalidSpec, match=r"^spec\.elasticPolicy\.nProcPerNode: .*leave it out"):
+        over("manifest-elastic", nproc_per_node=4)
 
 
 def test_a_roles_fields_over_a_manifest_hold_for_that_role() -> None:

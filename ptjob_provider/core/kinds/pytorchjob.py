@@ -325,12 +325,8 @@ def _template(name: str, own: Manifest, job: TrainingJob, under: TrainingJob | N
 def _with_fields(manifest: Manifest, job: TrainingJob, *, is_volcano: bool) -> Manifest:
     """Return the manifest with the job's fields over it, except the fields of its pods."""
     spec = placed(KIND, manifest["spec"], job)
-    elastic = spec.get("elasticPolicy")
-    if job.nproc_per_node is not None and elastic is not None:
-        elastic = {name: part for name, part in elastic.items() if name != "nProcPerNode"}  # the deprecated path
-        spec = {**spec, "elasticPolicy": elastic}
     if job.elastic_policy is not None:
-        spec = placed(KIND, {**spec, "elasticPolicy": elastic or {}}, job.elastic_policy)
+        spec = placed(KIND, {**spec, "elasticPolicy": spec.get("elasticPolicy") or {}}, job.elastic_policy)
     run = spec.get("runPolicy") or {}
     scheduling = _scheduling(run.get("schedulingPolicy") or {}, job, spec, is_volcano=is_volcano)
     if scheduling is not None:
