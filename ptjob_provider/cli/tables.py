@@ -334,13 +334,11 @@ def jobs_in_use(rows: Iterable[Mapping[str, Any]], *, now: datetime) -> Table:
     return _table(("NAME", "GPU(Requests)", "GPU(Allocated)", "PHASE", "AGE", "NODE"), cells)
 
 
-def replicas_in_use(
-    replicas: Iterable[ReplicaUse], peaks: Mapping[str, PeakUsage], record: PodHistory, status: JobStatus
-) -> Table:
+def replicas_in_use(replicas: Iterable[ReplicaUse], peaks: Mapping[str, PeakUsage]) -> Table:
     """Return each replica's current usage and its measured peaks; `-` without measurements."""
     rows = (
         (
-            *(use.replica, _phase(use.phase or _without_pod(record, use.replica, status)), use.node, str(use.gpus)),
+            *(use.replica, _phase(use.phase or "no pod"), use.node, str(use.gpus)),
             *(_known(each, _cores) for each in (use.cpu, peaks[use.replica].peak_cpu)),
             *(_known(each, size) for each in (use.memory, peaks[use.replica].peak_memory)),
         )

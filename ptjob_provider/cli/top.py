@@ -19,7 +19,7 @@ from ptjob_provider.cli.parameters import (
     table_output_option,
     target_options,
 )
-from ptjob_provider.core import history, kinds
+from ptjob_provider.core import kinds
 from ptjob_provider.core.history import peak_usage
 from ptjob_provider.core.history.peak_usage import PeakUsage
 from ptjob_provider.core.identity import JobRef
@@ -70,16 +70,14 @@ def job(target: Target, name: str | None, output: str | None) -> None:
             say(f"Total Allocated GPUs of Training Job:\n{sum(row['gpus_allocated'] for row in rows)}")
             say(f"Total Requested GPUs of Training Job:\n{sum(row['gpus'] for row in rows)}")
         return
-    usage, peaks, stored = run(_usage(target, name))
+    usage, peaks = run(_usage(target, name))
     if usage.unknown:
         notice(usage.unknown)
     rows = [
         {**each.to_dict(), "peak_cpu": peaks[each.replica].peak_cpu, "peak_memory": peaks[each.replica].peak_memory}
         for each in usage.replicas
     ]
-    record = kinds.observe(history.stored_in(stored), stored, (), (), now=now)
-    table = partial(tables.replicas_in_use, usage.replicas, peaks, record, kinds.read_status(stored))
-    tables.show_rows(rows, table, output, key="replica")
+    tables.show_rows(rows, partial(tables.replicas_in_use, usage.replicas, peaks), output, key="replica")
 
 
 async def _jobs_in_use(target: Target) -> list[dict[str, Any]]:
@@ -102,11 +100,11 @@ async def _in_use(target: Target, job: Manifest) -> dict[str, Any]:
     }
 
 
-async def _usage(target: Target, name: str) -> tuple[Usage, Mapping[str, PeakUsage], Manifest]:
-    """Return the current usage of each replica, its measured peaks, and the job."""
+async def _usage(target: Target, name: str) -> tuple[Usage, Mapping[str, PeakUsage]]:
+    """Return the current usage of each replica, and its measured peaks."""
     backend = target.open()
     job = await target.find(backend, name)
     usage = await target.inspector().usage(job)
     recorded = peak_usage.together(peak_usage.stored_in(job), await backend.usage(JobRef.of(job)))
     current = {each.replica: PeakUsage().with_sample(each.to_dict()) for each in usage.replicas}
-    return usage, peak_usage.together(recorded, current), job
+    return usage, peak_usage.together(recorded, current)
