@@ -58,8 +58,8 @@ def test_a_mount_that_an_output_needs_takes_no_other_mounts_place() -> None:
         ("/elsewhere/model.pt", "model: '/elsewhere/model.pt' is not allowed; it is on none of the claims"),
         ("/reference/model.pt", "it is mounted read-only"),
         ("pvc://reference-sets/model.pt", "it is mounted read-only"),
-        ("/data/scratch/model.pt", "what is mounted at /data/scratch is no claim's known folder"),
-        ("/data/shards/model.pt", "what is mounted at /data/shards is no claim's known folder"),
+        ("/data/scratch/model.pt", "it is on none of the claims that the container mounts"),
+        ("/data/shards/model.pt", "it is on none of the claims that the container mounts"),
         ("pvc://", "model: 'pvc://' is not allowed; allowed: pvc://claim/path"),
         ("pvc://runs/../x", "model: 'pvc://runs/../x'"),
     ],
@@ -74,7 +74,7 @@ def test_an_output_that_would_be_lost_is_refused(text: str, message: str) -> Non
 
 def mounts(name: str) -> tuple[Mount, ...]:
     rank0 = PYTORCHJOB.rank0_template(recorded(name))
-    return pod_template.claim_mounts(rank0, container=PYTORCHJOB.CONTAINER)
+    return tuple(each for each in pod_template.mounts_of(rank0, container=PYTORCHJOB.CONTAINER) if each.claim)
 
 
 def test_mounts_are_those_of_rank_0s_training_container() -> None:

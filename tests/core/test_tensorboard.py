@@ -74,7 +74,7 @@ def test_a_tensorboard_shows_the_tfevents_unless_logdir_names_another_folder() -
         ({"tensorboard": {"logdir": "/scratch"}, "volumes": [{"name": "s", "emptyDir": {}}],
           "volume_mounts": [{"name": "s", "mountPath": "/scratch"}], "tfevents": None}, r"\(it mounts none\)"),
         ({"tensorboard": {"logdir": "/runs/scratch/tb"}, "volumes": ["runs/team:/runs", {"name": "s", "emptyDir": {}}],
-          "volume_mounts": [{"name": "s", "mountPath": "/runs/scratch"}], "tfevents": None}, "it may go with the pod"),
+          "volume_mounts": [{"name": "s", "mountPath": "/runs/scratch"}], "tfevents": None}, "on none of the claims"),
         ({"tensorboard": {"logdir": "logs"}}, "a relative path needs an absolute working_dir"),
         ({"tensorboard": {"logdir": "pvc://logs/../other"}}, "the path has no '..'"),
         ({"tensorboard": {"logdir": "pvc:///x"}}, "pvc://claim/path"),

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import posixpath
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -613,7 +612,7 @@ def _with_output_mounts(templates: Sequence[Manifest], job: TrainingJob, *, cont
         if text is None or not text.startswith(SCHEME):
             continue
         address = PvcAddress.parse(text, field=name)
-        if mount_for(address, pod_template.claim_mounts(mounted[0], container=container)) is None:
+        if mount_for(address, pod_template.mounts_of(mounted[0], container=container)) is None:
             mounted = _with_claim(mounted, address.claim, container)
     return mounted
 
@@ -637,17 +636,9 @@ def _resolved(
     Raises:
         InvalidSpec: it is on no claim, hidden by another mount, or cannot be used there.
     """
-    mounts = pod_template.claim_mounts(template, container=container)
+    mounts = pod_template.mounts_of(template, container=container)
     working_dir = pod_template.find_container(template, container).get("workingDir")
-    output = resolve(text, field=field, mounts=mounts, working_dir=working_dir, reads=reads)
-    paths = _mount_paths(template, container)
-    holding = [path for path in paths if posixpath.commonpath([path, output.container_path]) == path]
-    nearest = max(holding, key=len)  # the claim's mount, unless another mount hides the output
-    if nearest not in {normal_path(mount.mount_path) for mount in mounts}:
-        raise InvalidSpec.of(
-            field, text, f"what is mounted at {nearest} is no claim's known folder: it may go with the pod"
-        )
-    return output
+    return resolve(text, field=field, mounts=mounts, working_dir=working_dir, reads=reads)
 
 
 def _output_variables(outputs: ResolvedOutputs) -> dict[str, str]:

@@ -303,11 +303,12 @@ def find_container(template: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return next((each for each in containers if each.get("name") == name), containers[0])
 
 
-def claim_mounts(template: Mapping[str, Any], *, container: str) -> tuple[Mount, ...]:
-    """Return the training container's mounts of claims, except those whose folder is only known in the pod."""
+def mounts_of(template: Mapping[str, Any], *, container: str) -> tuple[Mount, ...]:
+    """Return the training container's mounts; without a claim: other volumes, folders that only the pod knows."""
     claims = {volume["name"]: _claim_of(volume) for volume in template["spec"].get("volumes") or []}
-    mounts = [each for each in volume_mounts(template, container=container) if not each.get("subPathExpr")]
-    return tuple(_mount(each, *claims[each["name"]]) for each in mounts if claims.get(each["name"], ("",))[0])
+    mounts = volume_mounts(template, container=container)
+    names = ("" if each.get("subPathExpr") else each["name"] for each in mounts)
+    return tuple(_mount(each, *claims.get(name, ("", False))) for each, name in zip(mounts, names, strict=True))
 
 
 def _mount(mount: Mapping[str, Any], claim: str, read_only: bool) -> Mount:  # noqa: FBT001 - a pair's second part

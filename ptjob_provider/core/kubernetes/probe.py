@@ -157,7 +157,7 @@ def checkpoint_pod(
     rank0 = kind.rank0_template(job)
     if not pod_template.find_container(rank0, kind.CONTAINER).get("image"):  # a runtime of Trainer has it
         options = replace(options, image=options.image or options.files_image)
-    mount = _mount_of(folder, pod_template.claim_mounts(rank0, container=kind.CONTAINER))
+    mount = _mount_of(folder, pod_template.mounts_of(rank0, container=kind.CONTAINER))
     place = {"path": folder.container_path, "root": mount.mount_path}
     times = {"since": since.timestamp() - find_checkpoint.ALLOWANCE, "seconds": options.timeout}
     mounts, environment = {"checkpoints": replace(mount, read_only=True)}, _environment(find_checkpoint, place | times)
@@ -224,14 +224,14 @@ def _paths(outputs: ResolvedOutputs, mounts: Mapping[str, Mount]) -> Manifest:
 
 def _mounts_of(rank0: Mapping[str, Any], container: str, outputs: ResolvedOutputs) -> dict[str, Mount]:
     """Return rank 0's mount of each output; with the same mount, symbolic links resolve as in the training."""
-    mounts = pod_template.claim_mounts(rank0, container=container)
+    mounts = pod_template.mounts_of(rank0, container=container)
     return {name: _mount_of(output, mounts) for name, output in outputs.verified.items()}
 
 
 def _mount_of(output: ResolvedOutput, mounts: Sequence[Mount]) -> Mount:
     mount = contract.mount_at(output.container_path, [each for each in mounts if each.claim == output.claim])
     if mount is None:
-        others = ", ".join(map(str, mounts)) or "(none)"
+        others = ", ".join(str(each) for each in mounts if each.claim) or "(none)"
         nowhere = f"rank 0 mounts it nowhere above {output.container_path}; it has {others}"
         raise OutputsNotVerified(f"{output.uri}: {nowhere}")
     return mount
