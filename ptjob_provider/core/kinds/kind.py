@@ -515,8 +515,8 @@ def assembled(
     tensorboard = _planned(job, templates[0], outputs, container=container, image=installation.tensorboard_image)
     by_key = {each.key: template for each, template in zip(pods, templates, strict=True)}
 
-    sealed, secret = _hidden(by_key, job, secret=f"{meta['name']}-code", namespace=meta["namespace"])
-    of_any_attempt, _ = _hidden(by_key, job, secret="code", namespace="")  # noqa: S106 - a name
+    sealed, secret = code.hidden(by_key, job.code, secret=code.secret_name(meta["name"]), namespace=meta["namespace"])
+    of_any_attempt, _ = code.hidden(by_key, job.code, secret="code", namespace="")  # noqa: S106 - a name
     bare = put_back(requested, [{"spec": each["spec"]} for each in of_any_attempt.values()])
     digest = spec_hash({"spec": bare["spec"], "outputs": asdict(outputs)})
     own = {name: literal(value) for name, value in attempt.variables.items()}
@@ -547,15 +547,6 @@ def _annotations(
         **(tensorboard.annotation if tensorboard else {}),
         **code.annotation(attempt.job.code),
     }
-
-
-def _hidden(
-    templates: Mapping[str, Manifest], job: TrainingJob, *, secret: str, namespace: str
-) -> tuple[Mapping[str, Manifest], Manifest | None]:
-    """Return the templates by role without credentials, and the Secret with these and the folder; see `code.hidden`."""
-    if job.code is None and not any(each["spec"].get("initContainers") for each in templates.values()):
-        return templates, None
-    return code.hidden(templates, job.code, secret=secret, namespace=namespace)
 
 
 def _labelled(part: Manifest, path: str, name: str, attempt: Attempt) -> Manifest:
