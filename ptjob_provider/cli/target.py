@@ -196,7 +196,7 @@ def find_target(given: TargetOptions, environ: Mapping[str, str]) -> Target:
     """Return the target: from the command line, else variables, else Airflow's configuration, else what is reachable.
 
     Raises:
-        ValueError: both a cluster and this machine are requested, or a variable names an unknown back-end.
+        ValueError: both a cluster and this machine are requested, or an unknown back-end is named.
     """
     configured = airflow_section(environ)
     variables = {
@@ -205,15 +205,17 @@ def find_target(given: TargetOptions, environ: Mapping[str, str]) -> Target:
         for name, value in environ.items()
         if name.startswith(prefix) and value
     }
-    options = {**configured, **{option: environ[name] for option, name in variables.items()}}
+    of_variables = {option: environ[name] for option, name in variables.items()}
+    options = {**configured, **of_variables}
     root = given.root or options.get("local_root")
     kubeconfigs = _kubeconfigs(given, environ)
-    has_cluster = bool(kubeconfigs) or "KUBERNETES_SERVICE_HOST" in environ
+    reachable = "kubernetes" if kubeconfigs or "KUBERNETES_SERVICE_HOST" in environ else "local"
     return Target(
         backend=(
             _requested_backend(given)
-            or _backend_of_variables(environ)
-            or _configured_backend(configured, has_cluster=has_cluster)
+            or _named_backend(of_variables, f"${variables.get('backend')}")
+            or _named_backend(configured, "[ptjob] backend")
+            or reachable
         ),
         requested_namespace=given.namespace,
         root=Path(root or airflow_home(environ) / "ptjob").expanduser(),
@@ -254,21 +256,12 @@ def _requested_backend(given: TargetOptions) -> str | None:
     return "local" if for_local else "kubernetes" if for_cluster else None
 
 
-def _backend_of_variables(environ: Mapping[str, str]) -> str | None:
-    for name in (f"{prefix}BACKEND" for prefix in _PREFIXES):
-        if value := environ.get(name, "").lower():
-            if value not in BACKENDS:
-                raise ValueError(f"${name}: {value!r} is not allowed; allowed: {', '.join(BACKENDS)}")
-            return value
-    return "local" if any(environ.get(f"{prefix}LOCAL_ROOT") for prefix in _PREFIXES) else None
-
-
-def _configured_backend(configured: Mapping[str, str], *, has_cluster: bool) -> str:
-    if (backend := configured.get("backend", "").lower()) in BACKENDS:
-        return backend
-    if configured.get("local_root"):
-        return "local"
-    return "kubernetes" if has_cluster else "local"
+def _named_backend(options: Mapping[str, str], title: str) -> str | None:
+    """Return the back-end that options name; a directory of local jobs names one, too."""
+    backend = options.get("backend", "").lower()
+    if backend and backend not in BACKENDS:
+        raise ValueError(f"{title}: {backend!r} is not allowed; allowed: {', '.join(BACKENDS)}")
+    return backend or ("local" if options.get("local_root") else None)
 
 
 def _kubeconfigs(given: TargetOptions, environ: Mapping[str, str]) -> tuple[Path, ...]:

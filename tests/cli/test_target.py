@@ -102,6 +102,8 @@ def test_conflicting_targets_are_refused(
     """If one were ignored, a command could delete jobs in the wrong place."""
     with pytest.raises(ValueError, match=re.escape(message)):
         find_target(TargetOptions(**options), {"AIRFLOW_HOME": str(home), **environ})
+    with pytest.raises(ValueError, match=re.escape("[ptjob] backend: 'cloud' is not allowed")):
+        find_target(TargetOptions(), configured(home, "[ptjob]\nbackend = cloud\n"))
 
 
 def test_options_of_the_target_behind_a_command_override_those_before_it(home: Path) -> None:
