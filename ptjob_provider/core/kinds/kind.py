@@ -46,6 +46,7 @@ from ptjob_provider.core.spec import Installation, TrainingJob
 from ptjob_provider.core.spec.parsers import MAX_PODS
 from ptjob_provider.core.spec.places import places, refusals
 from ptjob_provider.core.spec.pods import dns_label
+from ptjob_provider.core.status import JobPhase, JobStatus, parse_instant
 from ptjob_provider.core.tensorboard import TensorBoardPlan
 from ptjob_provider.core.wire import literal
 
@@ -55,7 +56,6 @@ if TYPE_CHECKING:
 
     from ptjob_provider.core.history import Termination
     from ptjob_provider.core.identity import Manifest, Owner
-    from ptjob_provider.core.status import JobStatus
 
 DEFAULT_NAMESPACE = "default"
 ATTEMPT_ENV = "PTJOB_ATTEMPT"
@@ -133,6 +133,26 @@ def owner_in(pod: Mapping[str, Any], kind: str) -> PodOwner:
     owners = pod["metadata"].get("ownerReferences") or ()
     owner: Mapping[str, Any] = next((each for each in owners if each.get("kind") == kind), {})
     return PodOwner(name=str(owner.get("name") or ""), uid=str(owner.get("uid") or ""))
+
+
+def true_conditions(job: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Return the conditions of a job that are true, by type."""
+    conditions = (job.get("status") or {}).get("conditions") or []
+    return {each["type"]: each for each in conditions if each.get("status") == "True"}
+
+
+def status_of(
+    job: Mapping[str, Any], phase: JobPhase, deciding: Mapping[str, Any], *, started: Any, ended: Any = None
+) -> JobStatus:
+    """Return a job's status; its end is the time of the condition that decides, unless another time is given."""
+    return JobStatus(
+        phase=phase,
+        reason=deciding.get("reason") or "",
+        message=deciding.get("message") or "",
+        created_at=parse_instant(job["metadata"].get("creationTimestamp")),
+        started_at=parse_instant(started),
+        finished_at=parse_instant(ended or deciding.get("lastTransitionTime")) if phase.is_terminal else None,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

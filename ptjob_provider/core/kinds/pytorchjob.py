@@ -20,7 +20,9 @@ from ptjob_provider.core.kinds.kind import (
     assembled,
     check_env,
     numbered,
+    status_of,
     template_in,
+    true_conditions,
     with_code,
     with_name,
     without_server_fields,
@@ -113,19 +115,10 @@ class PyTorchJob(Kind):
 
     def read_status(self, job: Mapping[str, Any]) -> JobStatus:
         """Derive the job's status from its object; an object without conditions is pending."""
-        status = job.get("status") or {}
-        true = {each["type"]: each for each in status.get("conditions") or [] if each.get("status") == "True"}
+        status, true = job.get("status") or {}, true_conditions(job)
         kind, phase = next((each for each in _DECISIONS if each[0] in true), ("", JobPhase.PENDING))
-        deciding = true.get(kind, {})
-        ended = (status.get("completionTime") or deciding.get("lastTransitionTime")) if phase.is_terminal else None
-        return JobStatus(
-            phase=phase,
-            reason=deciding.get("reason") or "",
-            message=deciding.get("message") or "",
-            created_at=parse_instant(job["metadata"].get("creationTimestamp")),
-            started_at=parse_instant(status.get("startTime")),
-            finished_at=parse_instant(ended),
-        )
+        times = {"started": status.get("startTime"), "ended": status.get("completionTime")}
+        return status_of(job, phase, true.get(kind, {}), **times)
 
     def running_since(self, job: Mapping[str, Any]) -> datetime | None:
         """Return the start of the job's current run; None if it has not started.

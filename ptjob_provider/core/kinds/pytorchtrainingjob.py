@@ -18,7 +18,9 @@ from ptjob_provider.core.kinds.kind import (
     assembled,
     numbered,
     owner_in,
+    status_of,
     template_in,
+    true_conditions,
     with_code,
     with_name,
     without_server_fields,
@@ -98,22 +100,15 @@ class PyTorchTrainingJob(Kind):
 
     def read_status(self, job: Mapping[str, Any]) -> JobStatus:
         """Derive the job's status from its object: from the phase or, if that is missing, the conditions."""
-        status = job.get("status") or {}
-        true = {each["type"]: each for each in status.get("conditions") or [] if each.get("status") == "True"}
-        phase = _PHASES.get(status.get("phase") or "", JobPhase.PENDING)
+        true = true_conditions(job)
+        phase = _PHASES.get((job.get("status") or {}).get("phase") or "", JobPhase.PENDING)
         if phase is JobPhase.PENDING:
             phase = next((end for name, end in _ENDS.items() if name in true), phase)
         deciding: Mapping[str, Any] = next((true[name] for name in _DETAILS.get(phase, ()) if name in true), {})
         running = (true.get("Running") or true.get("Initialized") or {}).get("lastTransitionTime")
         has_run = phase in {JobPhase.RUNNING, JobPhase.SUCCEEDED, JobPhase.FAILED}
-        return JobStatus(
-            phase=phase,
-            reason=deciding.get("reason") or "",
-            message=deciding.get("message") or "",
-            created_at=parse_instant(job["metadata"].get("creationTimestamp")),
-            started_at=parse_instant(running or job["metadata"].get("creationTimestamp")) if has_run else None,
-            finished_at=parse_instant(deciding.get("lastTransitionTime")) if phase.is_terminal else None,
-        )
+        started = (running or job["metadata"].get("creationTimestamp")) if has_run else None
+        return status_of(job, phase, deciding, started=started)
 
     def running_since(self, job: Mapping[str, Any]) -> datetime | None:
         """Return the time of the condition `Running`; None unless it is true."""

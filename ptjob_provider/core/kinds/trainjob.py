@@ -32,6 +32,8 @@ from ptjob_provider.core.kinds.kind import (
     assembled,
     check_env,
     numbered,
+    status_of,
+    true_conditions,
     with_name,
     without_server_fields,
 )
@@ -63,7 +65,7 @@ from ptjob_provider.core.kinds.trainer_steps import (
 )
 from ptjob_provider.core.spec import TrainingJob
 from ptjob_provider.core.spec.places import ONLY_RUNTIME, field_at, refusals
-from ptjob_provider.core.status import JobPhase, JobStatus, parse_instant
+from ptjob_provider.core.status import JobPhase, JobStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -154,26 +156,16 @@ class TrainJob(Kind):
         If no condition is true, the job is running while all pods of the runtime's job are ready or have succeeded, and
         pending otherwise, also in a crash loop. Its start, and that of its deadline, is when it was created or resumed.
         """
-        status = job.get("status") or {}
+        status, true = job.get("status") or {}, true_conditions(job)
         conditions = {each["type"]: each for each in status.get("conditions") or []}
-        true = {name: each for name, each in conditions.items() if each.get("status") == "True"}
         if "Complete" in true and true.get("Failed", {}).get("reason") != _DEADLINE_EXCEEDED:
             true.pop("Failed", None)
         name, phase = next((each for each in _DECISIONS if each[0] in true), ("", JobPhase.PENDING))
         if not name and _is_ready(status, trainer_step(job)):
             phase = JobPhase.RUNNING
-        deciding = true.get(name, {})
-        created = job["metadata"].get("creationTimestamp")
         resumed = (conditions.get("Suspended") or {}).get("lastTransitionTime")
-        started = created if "Suspended" not in conditions else resumed
-        return JobStatus(
-            phase=phase,
-            reason=deciding.get("reason") or "",
-            message=deciding.get("message") or "",
-            created_at=parse_instant(created),
-            started_at=parse_instant(started) if "Suspended" not in true else None,
-            finished_at=parse_instant(deciding.get("lastTransitionTime")) if phase.is_terminal else None,
-        )
+        started = job["metadata"].get("creationTimestamp") if "Suspended" not in conditions else resumed
+        return status_of(job, phase, true.get(name, {}), started=None if "Suspended" in true else started)
 
     def replicas(self, manifest: Mapping[str, Any]) -> tuple[Replica, ...]:
         """Return all nodes of the job; one if the job leaves their number to the runtime."""
