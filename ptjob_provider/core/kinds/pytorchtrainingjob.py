@@ -112,10 +112,7 @@ class PyTorchTrainingJob(Kind):
 
     def running_since(self, job: Mapping[str, Any]) -> datetime | None:
         """Return the time of the condition `Running`; None unless it is true."""
-        conditions = (job.get("status") or {}).get("conditions") or []
-        starts = (each for each in conditions if (each["type"], each.get("status")) == ("Running", "True"))
-        start: Mapping[str, Any] = next(starts, {})
-        return parse_instant(start.get("lastTransitionTime"))
+        return parse_instant(true_conditions(job).get("Running", {}).get("lastTransitionTime"))
 
     def replicas(self, manifest: Mapping[str, Any]) -> tuple[Replica, ...]:
         """Return all replicas in the order of their roles; the first one is the master."""
