@@ -226,26 +226,6 @@ async def test_usage_so_far_is_stored_when_a_container_ends() -> None:
     assert result_of(again)["usage"]["replicas"][MASTER] == both.to_dict()
 
 
-async def test_the_usage_of_somebody_elses_job_is_reported_but_not_stored() -> None:
-    backend = showing(Observation(job=job("Succeeded")))
-    backend.uses = USED
-
-    result = result_of(await follow(backend, submission(), sink=ListSink(), hands_off=True))
-
-    assert result["usage"]["replicas"][MASTER]["peak_memory"] == 10
-    assert backend.patches == []
-
-
-async def test_following_goes_on_behind_the_cursor() -> None:
-    """A restarted trigger does not repeat lines that were already delivered."""
-    backend, sink = showing(Observation(job=job("Succeeded"))), ListSink()
-    backend.lines = written("one", "two", "three")
-
-    await follow(backend, submission(), sink=sink, cursor=backend.lines[1].cursor)
-
-    assert sink.lines == ["three"]
-
-
 async def test_a_failed_replica_is_named_and_the_others_are_stopped() -> None:
     """The operator leaves the master running; the provider stops it."""
     backend, sink = ScriptedBackend(), ListSink()
@@ -484,22 +464,6 @@ async def test_a_server_that_is_away_at_the_jobs_end_is_asked_until_it_answers()
     assert not any("spec" in change for change in backend.patches)
 
 
-async def test_terminations_are_kept_on_the_job_when_they_happen() -> None:
-    """A second reader reports the same after the pods are gone."""
-    backend = showing(
-        Observation(job=job("Running"), pods=[pod(WORKER, exited(3, "boom"), phase="Failed")]),
-        Observation(job=job("Failed")),
-    )
-
-    first = diagnosis_of(await follow(backend, submission(), sink=ListSink()))
-    text = backend.patches[0]["metadata"]["annotations"][RECORD_ANNOTATION]
-    later = showing(Observation(job=job("Failed", annotations={RECORD_ANNOTATION: text})))
-    second = diagnosis_of(await follow(later, submission(), sink=ListSink()))
-
-    assert [RECORD_ANNOTATION in change["metadata"]["annotations"] for change in backend.patches] == [True, False]
-    assert (second.summary, second.log_tail) == (first.summary, first.log_tail)
-
-
 async def test_an_eviction_is_kept_on_the_job_before_the_pod_is_gone() -> None:
     """Its follower may have been on the same node; another one finds a failed job, and no pod."""
     target = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
@@ -536,19 +500,6 @@ async def test_the_diagnosis_of_a_failed_job_is_made_once() -> None:
     assert later.patches == []
 
 
-async def test_a_record_that_cannot_be_kept_does_not_end_the_waiting() -> None:
-    backend = ScriptedBackend()
-    backend.patch_error = ClusterError("forbidden", code=403)
-    backend.worlds = [
-        Observation(job=job("Running"), pods=[pod(WORKER, exited(0), phase="Succeeded")]),
-        Observation(job=job("Succeeded")),
-    ]
-
-    conclusion = await follow(backend, submission(), sink=ListSink())
-
-    assert conclusion.outcome is Outcome.SUCCEEDED
-
-
 async def test_a_known_secret_that_a_program_printed_is_not_written_on_the_job() -> None:
     backend, sink = ScriptedBackend(), ListSink()
     failed = [pod(MASTER, exited(1, "ValueError: hunter2 is wrong"), phase="Failed")]
@@ -560,11 +511,11 @@ async def test_a_known_secret_that_a_program_printed_is_not_written_on_the_job()
     assert "hunter2" not in str(backend.patches)
 
 
-@pytest.mark.parametrize("told_by", ["the pod", "the log"])
-async def test_a_known_secret_is_masked_before_the_words_around_it_are_shortened(told_by: str) -> None:
+@pytest.mark.parametrize("source", ["the pod", "the log"])
+async def test_a_known_secret_is_masked_before_the_words_around_it_are_shortened(source: str) -> None:
     """A token may be longer than the line that a diagnosis quotes; its first half alone would not be recognised."""
     token, backend = "hunter2-" * 200, ScriptedBackend()
-    ended = exited(1, f"refused: {token}" if told_by == "the pod" else "")
+    ended = exited(1, f"refused: {token}" if source == "the pod" else "")
     backend.worlds = [Observation(job=job("Failed"), pods=[pod(MASTER, ended, phase="Failed")])]
     backend.lines = written(f"refused: {token}")
 
@@ -707,7 +658,7 @@ async def test_a_log_that_was_not_read_any_more_keeps_its_place() -> None:
 
 
 @pytest.mark.parametrize("hands_off", [False, True])
-async def test_a_job_past_its_own_deadline_is_brought_to_the_operators_mind(*, hands_off: bool) -> None:
+async def test_a_job_past_its_own_deadline_is_changed_so_that_its_operator_checks_it(*, hands_off: bool) -> None:
     """The operator checks a job only when it changes.
 
     Until it has done so, the provider's own job is changed now and then.
@@ -817,19 +768,6 @@ async def test_advice_about_a_wait_is_given_once(*, hands_off: bool) -> None:
     assert second.endswith("other: not found")
 
 
-async def test_a_replica_that_may_wait_for_ever_for_rank_0_is_reported_once_and_not_stopped() -> None:
-    """It was restarted after rank 0 had ended; the job's object only shows that it runs."""
-    backend, sink = ScriptedBackend(), ListSink()
-    alone = [pod(MASTER, exited(0), phase="Succeeded"), started_again(pod(WORKER, RUNS), exited(1, RAISED))]
-    backend.worlds = [*[Observation(job=job("Running"), pods=alone)] * 9, Observation(job=None)]
-
-    await follow(backend, submission(), sink=sink, clock=ticking())
-
-    waits = f"{REF} waits: {WORKER} exited with code 1: ValueError: bad batch; it was started again after {MASTER}"
-    assert sum(waits in text for text in sink.notices) == 1
-    assert backend.deleted == []
-
-
 @pytest.mark.parametrize(("reason", "kept"), [("ErrImagePull", ["ErrImagePull"]), ("ContainerCreating", [])])
 async def test_the_reason_that_holds_a_job_back_is_stored_on_it_once(reason: str, kept: list[str]) -> None:
     """No container has ended yet, which is when the record is stored otherwise. A slow start is not stored."""
@@ -859,17 +797,6 @@ async def test_an_elastic_job_has_as_many_replicas_as_its_object_says(sizes: tup
 
     assert result["gpu_seconds"] == sizes[1] * result["run_seconds"] > 0
     assert [text.partition("waits: ")[2] for text in sink.notices if "waits" in text] == ([said] if said else [])
-
-
-async def test_a_declared_output_that_is_missing_fails_the_job() -> None:
-    backend = showing(Observation(job=job("Succeeded")))
-    backend.report = found(exists=False)
-
-    conclusion = await follow(backend, submission(model=True), sink=ListSink())
-
-    assert diagnosis_of(conclusion).cause is Cause.OUTPUTS
-    with pytest.raises(JobFailed, match=r"pvc://c/m\.pt"):
-        raise_for(submission(model=True).ref, conclusion)
 
 
 async def test_the_output_report_is_stored_on_the_job_for_later_readers() -> None:
@@ -922,22 +849,11 @@ async def test_a_missing_model_is_reported_with_the_traceback_in_the_log() -> No
 
     conclusion = await follow(backend, submission(model=True), sink=ListSink())
 
-    assert conclusion.diagnosis is not None
-    assert "its log has a traceback that ends with OSError: disk full" in conclusion.diagnosis.summary
-
-
-async def test_events_without_scalars_are_said_and_are_no_failure() -> None:
-    """A gate downstream would find nothing; the message says why."""
-    backend, sink = showing(Observation(job=job("Succeeded"))), ListSink()
-    place = ResolvedOutput(uri="pvc://c/tb", claim="c", path="tb", container_path="/data/tb")
-    with_events = Submission.from_dict(submission().to_dict() | {"outputs": ResolvedOutputs(tfevents=place).to_dict()})
-    facts = found(is_dir=True).model
-    backend.report = OutputReport(model=None, tfevents=facts)
-
-    conclusion = await follow(backend, with_events, sink=sink)
-
-    assert conclusion.outcome is Outcome.SUCCEEDED
-    assert any("scalar" in text for text in sink.notices)
+    why = diagnosis_of(conclusion)
+    assert why.cause is Cause.OUTPUTS
+    assert "its log has a traceback that ends with OSError: disk full" in why.summary
+    with pytest.raises(JobFailed, match=r"pvc://c/m\.pt"):
+        raise_for(REF, conclusion)
 
 
 async def test_a_log_that_cannot_be_read_never_decides_the_verdict() -> None:
@@ -962,20 +878,6 @@ async def test_a_log_that_never_ends_is_not_waited_for_without_limit(
 
     assert conclusion.outcome is Outcome.SUCCEEDED
     assert any(text.endswith(f"; what it {missing} may be missing here") for text in sink.notices)
-
-
-async def test_a_job_that_is_given_up_is_explained_before_it_is_deleted() -> None:
-    backend, sink = ScriptedBackend(), ListSink()
-    looping = pod(MASTER, exited(3), phase="Running")
-    looping["spec"]["restartPolicy"] = "OnFailure"
-    looping["status"]["containerStatuses"][0] |= {"restartCount": 5, "lastState": exited(3)}
-    backend.worlds = [Observation(job=job("Running"), pods=[looping])]
-
-    await follow(backend, submission(), sink=sink, limits=Limits(), deadline=NOON, clock=lambda: NOON)
-
-    why, deleted = [text for text in sink.notices if " is stopped: " in text or " was deleted: " in text]
-    assert why.endswith("before that master-0 (rank 0) exited with code 3 and was restarted 5 times")
-    assert deleted.startswith(f"{REF} was deleted: ")
 
 
 async def test_cancelling_leaves_the_job_alone() -> None:
@@ -1058,16 +960,6 @@ async def test_a_cause_that_ends_after_its_consequence_is_still_the_cause() -> N
     assert (why.replica, why.collateral) == (WORKER, (MASTER,))
 
 
-async def test_the_log_of_the_replica_that_failed_first_is_read_for_its_last_words() -> None:
-    """A pod's status holds two kilobytes; the exception may be further up in the log."""
-    backend = showing(Observation(job=job("Failed"), pods=[pod(WORKER, exited(1, "bye\n"), phase="Failed")]))
-    backend.lines = written("Traceback (most recent call last):", "  x", "KeyError: 'label'", "bye")
-
-    why = diagnosis_of(await follow(backend, submission(), sink=ListSink()))
-
-    assert "KeyError: 'label'" in why.summary
-
-
 async def test_somebody_elses_job_is_only_watched() -> None:
     """Its annotations and replicas are not changed, and no limit of the follower ends it."""
     backend, sink = ScriptedBackend(), ListSink()
@@ -1078,7 +970,7 @@ async def test_somebody_elses_job_is_only_watched() -> None:
         Observation(job=job("Running"), pods=[pod(MASTER, RUNS), crashed]),
         Observation(job=job("Failed"), pods=[pod(MASTER, RUNS), pod(WORKER, exited(1, "x"), phase="Failed")]),
     ]
-    backend.pods_stay, backend.server = 1000, backend.worlds[0]
+    backend.pods_stay, backend.server, backend.uses = 1000, backend.worlds[0], USED
 
     conclusion = await follow(
         backend, submission(model=True), sink=sink, hands_off=True, deadline=NOON, limits=Limits(), clock=lambda: NOON
@@ -1086,19 +978,3 @@ async def test_somebody_elses_job_is_only_watched() -> None:
 
     assert conclusion.outcome is Outcome.FAILED
     assert (backend.patches, backend.deleted) == ([], [])
-
-
-async def test_after_a_deadline_every_replica_that_ran_until_then_is_named() -> None:
-    """The operator stops them at the same moment; the first snapshot of the failed job may be later than that."""
-    backend = ScriptedBackend()
-    failed = job("Failed")
-    failed["status"]["conditions"][0]["message"] = "it was active longer than specified deadline"
-    backend.worlds = [
-        Observation(job=job("Running"), pods=[pod(MASTER, RUNS), pod(WORKER, RUNS)]),
-        Observation(job=failed, pods=[pod(WORKER, RUNS)]),
-        Observation(job=failed),
-    ]
-
-    why = diagnosis_of(await follow(backend, submission(), sink=ListSink()))
-
-    assert "digits-master-0 (rank 0), digits-worker-0 (rank 1) ran" in why.summary

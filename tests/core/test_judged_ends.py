@@ -16,12 +16,12 @@ import pytest
 
 from following import NOON, Following
 from ptjob_provider.core import history
-from ptjob_provider.core.diagnosis import Cause, Limits
-from ptjob_provider.core.errors import ClusterError, ClusterUnavailable, PTJobError
+from ptjob_provider.core.diagnosis import Cause
+from ptjob_provider.core.errors import ClusterError, ClusterUnavailable
 from ptjob_provider.core.identity import RECORD_ANNOTATION, annotation_of
 from ptjob_provider.core.kubernetes import ClusterConfig, KubernetesBackend
 from ptjob_provider.core.run.outcome import JobOutcome, Outcome
-from stand_in_watches import FORBIDDEN, StandInCluster, job, pod, ref_of
+from stand_in_watches import StandInCluster, job, pod, ref_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -86,31 +86,6 @@ def succeeds(server: StandInCluster) -> None:
     server.put("pytorchjobs", job("digits", "Created", "Running", "Succeeded"))
 
 
-BLINDNESS = {
-    "refused": lambda server: server.refused.update({("watch", "pods"): FORBIDDEN}),
-    "told to come back in two hours": lambda server: server.refused.update(
-        {("watch", "pods"): ClusterUnavailable("busy", code=503, retry_after=60.0)}
-    ),
-    "dead": lambda server: server.dead.add("pods"),
-}
-
-
-@pytest.mark.parametrize("kind", BLINDNESS)
-async def test_a_training_that_started_unseen_is_kept_after_its_start_timeout(
-    server: StandInCluster, kind: str
-) -> None:
-    async with followed(api_error_timeout=7200.0) as following:
-        BLINDNESS[kind](server)
-        server.cut()
-        await trains_unseen(server, minutes=60)
-        assert server.deleted == []
-
-        recovers(server)
-        succeeds(server)
-        assert (await following.outcome()).outcome is Outcome.SUCCEEDED
-    assert server.deleted == []
-
-
 async def test_a_training_that_started_just_before_its_limit_is_kept(server: StandInCluster) -> None:
     """The view was current a moment ago, so the limit passes; the server knows better."""
     async with followed() as following:
@@ -142,29 +117,6 @@ async def test_time_in_which_the_server_was_away_is_no_time_of_waiting(server: S
         assert outcome.diagnosis is not None
         assert outcome.diagnosis.cause is Cause.IMAGE
         assert timedelta(minutes=80) < following.now() - NOON < timedelta(minutes=85)
-
-
-async def test_a_success_that_nobody_saw_is_a_success_after_the_deadline(server: StandInCluster) -> None:
-    async with followed(deadline=NOON + timedelta(minutes=30)) as following:
-        server.dead |= {"pods", "pytorchjobs"}
-        await trains_unseen(server, minutes=20)
-        succeeds(server)
-        await asyncio.sleep(10 * MINUTE)
-        assert not following.task.done()
-
-        server.dead.clear()
-        assert (await following.outcome()).outcome is Outcome.SUCCEEDED
-    assert server.deleted == []
-
-
-async def test_a_follower_that_was_frozen_asks_before_it_judges(server: StandInCluster) -> None:
-    async with followed() as following:
-        server.put("pods", pod("digits"))  # in the queue of the watch when the process is frozen
-        asyncio.get_running_loop()._skipping.now += 3600  # type: ignore[attr-defined]
-        await asyncio.sleep(30 * MINUTE)
-        assert server.deleted == []
-        succeeds(server)
-        assert (await following.outcome()).outcome is Outcome.SUCCEEDED
 
 
 async def test_time_in_which_the_follower_was_frozen_is_no_time_of_waiting(server: StandInCluster) -> None:
@@ -260,20 +212,6 @@ async def test_a_deletion_that_is_refused_is_no_success(server: StandInCluster) 
         with pytest.raises(ClusterUnavailable, match="was left as it is"):
             await following.outcome()
     assert server.deleted == []
-
-
-@pytest.mark.parametrize("error", [FORBIDDEN, ClusterUnavailable("no answer")])
-async def test_a_job_that_cannot_be_read_is_kept(server: StandInCluster, error: PTJobError) -> None:
-    server.refused["get", "pytorchjobs"] = error
-    async with followed(api_error_timeout=7200.0, limits=Limits(start_timeout=60.0)) as following:
-        await trains_unseen(server, minutes=0)
-        server.put("pods", without_image())
-        await asyncio.sleep(5 * MINUTE)
-        assert (server.deleted, following.task.done()) == ([], False)
-
-        recovers(server)
-        assert (await following.outcome()).outcome is Outcome.FAILED
-    assert server.deleted == ["digits"]
 
 
 async def test_the_next_follower_counts_on_from_the_time_that_was_counted(server: StandInCluster) -> None:

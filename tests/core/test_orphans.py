@@ -143,15 +143,6 @@ async def test_looking_at_the_job_of_a_task_without_a_state_notes_nothing_on_it(
     assert backend.patches == []
 
 
-async def test_looking_stops_nothing() -> None:
-    backend = holding(job())
-
-    (finding,) = await swept(backend, stop=False)
-
-    assert not finding.stopped
-    assert backend.jobs
-
-
 @pytest.mark.parametrize(
     "left",
     [
@@ -290,8 +281,11 @@ async def test_an_orphan_that_ended_or_may_run_meanwhile_is_kept(now: Manifest) 
 
 
 async def test_programs_get_a_finding_as_data() -> None:
-    (finding,) = await swept(holding(job()), stop=False)
+    backend = holding(job())
 
+    (finding,) = await swept(backend, stop=False)
+
+    assert backend.jobs, "looking stops nothing"
     assert json.loads(json.dumps(finding.to_dict())) == {
         "kind": "PyTorchJob",
         "namespace": "team",

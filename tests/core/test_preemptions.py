@@ -204,19 +204,6 @@ class TestOneTry:
 
         assert (result["attempt"], len(result["preemptions"])) == (5, 2)
 
-    async def test_a_pause_ends_when_the_try_is_stopped(self, monkeypatch: Any) -> None:
-        monkeypatch.setattr(preemptions, "_FIRST_PAUSE", 300.0)
-        backend, seen = PreemptingStandIn("evicted", "evicted"), asyncio.Event()
-        made = session(backend, tell=lambda text: seen.set() if "attempt follows in " in text else None)
-        trying = asyncio.create_task(made.until_end(JOB))
-        await seen.wait()
-
-        trying.cancel()
-
-        with pytest.raises(asyncio.CancelledError):
-            await trying
-        assert (backend.created, backend.running) == (2, [])
-
     @each_row("seconds", [-1.0, 2.0])
     async def test_a_deadline_before_the_next_attempt_ends_the_try(self, monkeypatch: Any, seconds: float) -> None:
         """Nothing is waited for, because the try has one deadline for all its attempts."""
@@ -249,7 +236,7 @@ class TestAttemptsWithoutANewStep:
         follow = FollowOptions(limits=limits, state=TrainingState())
         return session(backend, store, how_to_follow=follow, **options)
 
-    async def test_they_are_a_final_failure_that_says_so(self) -> None:
+    async def test_attempts_without_a_new_step_end_in_a_final_failure_that_says_so(self) -> None:
         made = self.session(("evicted",) * 5, 25, 30)
         text = r"was evicted.*; 2 attempts in a row reached no step beyond 30, to which attempt 1 had come"
 
@@ -271,7 +258,9 @@ class TestAttemptsWithoutANewStep:
             ((25, 25, 25, 25), 3, 4),
         ],
     )
-    async def test_other_attempts_go_on(self, last: tuple[int, ...], limit: int, created: int) -> None:
+    async def test_attempts_that_reach_a_new_step_or_are_too_few_go_on(
+        self, last: tuple[int, ...], limit: int, created: int
+    ) -> None:
         made = self.session(("evicted",) * 5, *last, limit=limit)
 
         with contextlib.suppress(JobFailed):

@@ -164,15 +164,6 @@ def test_the_command_of_a_probe_pod_reports_what_is_there(tmp_path: Path) -> Non
     assert report.tfevents is None
 
 
-def test_dollar_signs_in_the_probes_request_are_escaped_for_the_kubelet() -> None:
-    """It expands `$(NAME)` in variables: each dollar sign is doubled, which it halves again."""
-    model = output("runs", "$(HOSTNAME)/model.pt", "/data/$(HOSTNAME)/model.pt")
-
-    (request,) = (each["value"] for each in container(made(job(), model=model))["env"] if "REQUEST" in each["name"])
-
-    assert json.loads(request)["model"] == "/data/$$(HOSTNAME)/model.pt"
-
-
 def test_program_and_question_fit_into_a_variable() -> None:
     """Linux does not start a program with a longer one."""
     assert max(len(value.encode()) for value in environment(made(job())).values()) < LONGEST_VARIABLE / 2

@@ -38,7 +38,7 @@ def running(seen: Observation) -> list[Any]:
 
 
 @each_row("name", STORIES)
-def test_a_look_at_nothing_new_tells_nothing(name: str) -> None:
+def test_a_repeated_observation_reports_nothing(name: str) -> None:
     """A repeated observation reports nothing again, and stores no end of a container twice."""
     this = known(name)
 
@@ -48,20 +48,8 @@ def test_a_look_at_nothing_new_tells_nothing(name: str) -> None:
         assert this.take(seen, now=at) == ProgressUpdate()
 
 
-@each_row("name", [name for name in STORIES if name.startswith("trainjob-")])
-def test_a_train_job_that_has_run_is_not_pending_again(name: str) -> None:
-    """While its pods end or restart, none is ready and no condition is set."""
-    this, phases = known(name), []
-    for seen, at in looks(name):
-        this.take(seen, now=at)
-        phases.append(this.status.phase)
-
-    ran = phases.index(JobPhase.RUNNING) if JobPhase.RUNNING in phases else len(phases)
-    assert JobPhase.PENDING not in phases[ran:], phases
-
-
 @each_row("name", [name for name in STORIES if not read(name).is_deleted])
-def test_a_story_is_known_as_it_is_told(name: str) -> None:
+def test_a_job_that_is_followed_look_by_look_has_the_recorded_ends_and_status(name: str) -> None:
     this, ends = known(name), 0
     for seen, at in looks(name):
         ends += this.take(seen, now=at).has_ends
@@ -109,7 +97,7 @@ def until_silent(this: JobProgress, name: str) -> list[str]:
     raise AssertionError(f"{name}: all ends have messages")
 
 
-def test_a_replica_that_left_no_message_is_told_of_with_what_is_read_of_its_log() -> None:
+def test_a_replica_that_left_no_message_is_reported_with_the_last_lines_of_its_log() -> None:
     """It is reported once, when it ends; the lines are kept in the pod history."""
     this = known("pod-abort-after-exception")
     before = until_silent(this, "pod-abort-after-exception")

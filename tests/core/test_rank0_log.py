@@ -118,7 +118,7 @@ async def test_the_last_words_of_a_run_are_not_those_of_a_run_before_it() -> Non
     assert await words(ScriptedNode(runs=[RAISED, ScriptedRun(began=4, ended=True)]), the_end(count=1, second=4)) == ""
 
 
-async def test_lines_of_a_run_that_is_not_told_of_yet_are_not_the_last_words_of_the_one_before() -> None:
+async def test_lines_of_a_run_that_the_status_does_not_show_yet_are_not_those_of_the_run_before() -> None:
     """The status shows the restart a moment late; the log is then the next run's."""
     assert await words(ScriptedNode(runs=[RAISED, AGAIN], told=1), the_end(count=0, second=3)) == ""
 

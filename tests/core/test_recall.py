@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from ptjob_provider.core.identity import JobRef, Manifest
 
 OWNER = Owner(instance="pipelines", ids={"pipeline_run_id": "r", "pipeline_task_name": "train"}, labels={})
-OTHER = Owner(instance="pipelines", ids={"pipeline_run_id": "r", "pipeline_task_name": "train-2"}, labels={})
 JOB = TrainingJob.parse(name="digits", namespace="team", image="digits:1", model="pvc://models/m.pt")
 FOR_GOOD = Diagnosis.of(Cause.OUT_OF_MEMORY, "it ran out of memory").to_text()
 FOR_NOW = Diagnosis.of(Cause.EVICTED, "it was evicted").to_text()
@@ -52,14 +51,6 @@ async def test_a_try_adopts_the_job_that_still_runs(is_repeated: bool) -> None: 
     second = await submit(backend, is_repeated=is_repeated)
 
     assert (second.ref, second.adopted, backend.created) == (first.ref, True, 1)
-
-
-async def test_jobs_of_others_are_not_recalled() -> None:
-    """Two steps of one run have a job each."""
-    backend = ScriptedBackend()
-    first = await submit(backend)
-
-    assert (await submit(backend, owner=OTHER)).ref != first.ref
 
 
 async def test_jobs_of_another_installation_with_the_same_ids_are_not_recalled() -> None:

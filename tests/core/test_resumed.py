@@ -37,7 +37,7 @@ def test_an_attempt_that_goes_on_says_where_and_what_it_repeats(text: str, expec
 
 
 @each_row(("first", "before"), [(0, FIRST), (1, FIRST), (10, SPARSE)])
-def test_an_attempt_that_begins_anew_beside_a_checkpoint_is_told_how_to_resume(first: int, before: Steps) -> None:
+def test_an_attempt_that_begins_anew_beside_a_checkpoint_gets_advice_to_resume(first: int, before: Steps) -> None:
     text = said(first, before)
 
     assert text.startswith("attempt 2 began at step 0 although a checkpoint of step 800 was there")

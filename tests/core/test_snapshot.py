@@ -19,7 +19,6 @@ from ptjob_provider.core.history import PodHistory, Termination, to_text
 from ptjob_provider.core.identity import OUTPUTS_ANNOTATION, OWNER_ANNOTATION, RECORD_ANNOTATION, REPORT_ANNOTATION
 from ptjob_provider.core.outputs.contract import OutputFacts, OutputReport, report_text
 from ptjob_provider.core.run.snapshot import look, owner_of
-from recorded import recorded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -170,26 +169,6 @@ async def test_a_job_that_waits_says_for_what() -> None:
     assert snapshot.waiting == snapshot.to_dict()["waiting"] != ""
 
 
-async def test_a_job_that_waits_for_a_rank_0_that_is_over_says_so() -> None:
-    """Its object shows that it runs: one replica was restarted after rank 0 had ended."""
-    ended, failed = ({"terminated": {"exitCode": code, "finishedAt": "2026-11-20T10:06:00Z"}} for code in (0, 1))
-    again = {"restartCount": 1, "state": {"running": {"startedAt": "2026-11-20T10:06:01Z"}}, "lastState": failed}
-    statuses = {"digits-master-0": {"restartCount": 0, "state": ended}, "digits-worker-0": again}
-    pods = [
-        {
-            "metadata": {"name": name, "uid": name},
-            "status": {"phase": "Running", "containerStatuses": [{"name": "pytorch", **status}]},
-        }
-        for name, status in statuses.items()
-    ]
-
-    snapshot = await seen(job("Running"), pods=pods)
-
-    assert snapshot.waiting.startswith(
-        "digits-worker-0 exited with code 1; it was started again after digits-master-0 "
-    )
-
-
 QUEUED = {
     "metadata": {"uid": "w-1"},
     "involvedObject": {"kind": "Workload", "name": "pytorchjob-digits"},
@@ -268,28 +247,3 @@ async def test_a_job_that_is_deleted_while_one_looks_is_not_there() -> None:
 def test_the_owner_is_read_whole_from_the_annotation(annotations: Any, labels: Any, owner: dict[str, str]) -> None:
     """Labels may be shortened; the annotation has the full ids."""
     assert owner_of({"metadata": {"annotations": annotations, "labels": labels}}) == owner
-
-
-GAVE_UP = recorded("pod-init-gave-up")
-"""A worker gives up waiting for the master, whose image cannot be pulled."""
-
-
-@pytest.mark.parametrize(
-    ("is_there", "message"),
-    [
-        (True, "master-0 (rank 0) did not start, and worker-0 gave up waiting for it: ImagePullBackOff"),
-        (False, "worker-0 gave up waiting for the master, and nothing tells any more why it did not start"),
-    ],
-)
-async def test_the_failure_of_an_unfollowed_job_is_not_blamed_on_the_worker_that_waited(
-    *, is_there: bool, message: str
-) -> None:
-    """The cause is what kept the master from starting, read from its pod while it exists."""
-    meta, shown = GAVE_UP["job"]["metadata"], [each for look in GAVE_UP["seen"] for each in look["pods"]]
-    waiting = next(pod for pod in shown if "ImagePullBackOff" in str(pod["status"]))
-    backend = holding(GAVE_UP["job"], pods=[waiting, shown[-1]] if is_there else shown[-1:])
-
-    snapshot = await look(backend, meta["namespace"], meta["name"], inspect=False, now=NOW)
-
-    assert snapshot.diagnosis is not None
-    assert message in snapshot.diagnosis.report(snapshot.submission.ref).replace(" (rank 1)", "")

@@ -438,19 +438,6 @@ async def test_the_name_of_a_jobs_secret_cannot_be_guessed() -> None:
     assert [len(each) for each in names] == [len("-code-") + 32] * 2
 
 
-async def test_a_secret_of_the_users_own_keeps_its_name() -> None:
-    """Even if it has the name of a job's own Secret."""
-    env = {**PRIVATE, "TOKEN": {"secret": "digits-code", "key": "token"}}
-    job = TrainingJob.parse(name="digits", namespace="team", image="digits:1", code="https://g/x.git", env=env)
-    backend = ScriptedBackend()
-
-    await submit(backend, MemoryStore(), job=job, exact_name=True)
-
-    (made,) = backend.jobs.values()
-    assert kinds.secrets_in_env(made)["digits-code"] == {"token"}
-    assert len(kinds.secrets_in_env(made)) == 2
-
-
 async def test_a_job_is_rendered_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """An installation's own code may take part: an error after the create would leave a job behind."""
     calls: list[int] = []
@@ -509,15 +496,6 @@ async def test_an_installation_prefers_a_kind(served: set[str], named: str | Non
     submission = await submit(backend, MemoryStore(), job=job, installation=Installation(kind="TrainJob"))
 
     assert submission.ref.kind == made
-
-
-async def test_a_job_keeps_its_kind_when_another_one_is_preferred() -> None:
-    backend, store = ScriptedBackend(), MemoryStore()
-    first = await submit(backend, store)
-
-    second = await submit(backend, store, installation=Installation(kind="TrainJob"))
-
-    assert (second.ref, second.adopted, second.spec_changed) == (first.ref, True, False)
 
 
 async def test_a_job_that_names_another_kind_than_the_adopted_one_is_not_trained_twice() -> None:
@@ -609,19 +587,6 @@ async def test_a_later_attempt_knows_how_the_earlier_ones_ended(between: str) ->
     assert store.record.earlier == [EARLIER, {"attempt": 2, "cause": "oom_killed"}]
     assert AttemptRecord.from_dict(json.loads(json.dumps(store.record.to_dict()))) == store.record
     assert "earlier" not in second.to_dict()
-
-
-async def test_an_adopted_job_keeps_what_is_known_of_earlier_attempts() -> None:
-    backend, store = ScriptedBackend(), MemoryStore()
-    await submit(backend, store)
-    conclude_attempt(store, EARLIER)
-    await submit(backend, store)
-
-    again = await submit(backend, store)
-
-    assert (again.adopted, again.earlier) == (True, [EARLIER])
-    assert store.record is not None
-    assert store.record.earlier == [EARLIER]
 
 
 @each_row("between", ["", "store_lost"])

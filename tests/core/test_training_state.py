@@ -226,12 +226,6 @@ def test_a_secret_in_the_tag_of_a_metric_is_masked() -> None:
     assert (told["metrics"], told["curve"]["metrics"]) == ({"***": 0.5}, {"***": [0.5]})
 
 
-def test_a_pattern_of_the_user_says_what_the_step_is() -> None:
-    state = state_after(*lines("update 7 done"), pattern=LinePattern(r"update (?P<step>\d+)"))
-
-    assert (state.progress.step, state.progress.source) == (7, "progress=")
-
-
 def test_the_version_changes_with_progress_and_observations_only() -> None:
     state = state_after(*lines("step 3/45"))
     before = state.version
@@ -380,7 +374,7 @@ def test_a_job_of_which_trainer_reports_nothing_is_read_from_its_log(found: Mani
     assert of_trainer(found) is None
 
 
-async def test_the_summaries_on_the_job_are_told_again() -> None:
+async def test_summaries_of_earlier_attempts_are_read_from_the_job() -> None:
     found = job("Succeeded", annotations={EARLIER_ANNOTATION: json.dumps([EARLIER])})
 
     outcome, _ = await outcome_of(Observation(job=found))

@@ -96,7 +96,7 @@ def repeats_no_step(python: Path, program: Path, folder: Path) -> Iterator[str]:
         yield f"exit code {code}, first step {first} after {saved}, then saved {then}: {''.join(again[-20:])}"
 
 
-def test_plain_pytorch_goes_on_where_it_was_told_to_stop(reader: Reader) -> None:
+def test_plain_pytorch_goes_on_at_the_step_at_which_it_was_stopped(reader: Reader) -> None:
     import_or_skip("torch")
 
     assert list(repeats_no_step(Path(sys.executable), reader.folder / "plain.py", reader.folder / "ckpt")) == []
@@ -104,5 +104,7 @@ def test_plain_pytorch_goes_on_where_it_was_told_to_stop(reader: Reader) -> None
 
 @pytest.mark.soak
 @pytest.mark.parametrize("program", ["hugging_face.py", "lightning_module.py"])
-def test_trainers_go_on_where_they_were_told_to_stop(program: str, reader: Reader, python_with_libraries: Path) -> None:
+def test_trainers_go_on_at_the_step_at_which_they_were_stopped(
+    program: str, reader: Reader, python_with_libraries: Path
+) -> None:
     assert list(repeats_no_step(python_with_libraries, reader.folder / program, reader.folder / "ckpt")) == []
