@@ -175,22 +175,6 @@ class TestRoot:
 
         assert found.summary.endswith("ValueError: bad batch")
 
-    def test_torchruns_own_words_do_not_hide_the_exception(self) -> None:
-        """In a complete log, the tail ends where torchrun's own output begins."""
-        agent = ["E1120 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: 1) local_rank: 0"]
-        block = [
-            "Root Cause (first observed failure):",
-            "[0]:",
-            "  rank      : 1 (local_rank: 0)",
-            "  exitcode  : 1 (pid: 4)",
-        ]
-        own = [f"[rank1]: {line}" for line in VALUE_ERROR.splitlines()]
-
-        found = diagnose(record_of(end()), FAILED, ranks=RANKS, tails={WORKER: [*own, *agent, *block]})
-
-        assert found.summary == f"process rank 1 of {WORKER} (rank 1) exited with code 1: ValueError: bad batch"
-        assert found.log_tail == tuple(own)
-
     def test_of_a_crash_loop_the_latest_failure_counts(self) -> None:
         """A failure that a restart overcame did not end the job."""
         counts = tuple(Restarts(replica=name, container="pytorch", pod_uid="u", count=1) for name in RANKS)
@@ -283,8 +267,6 @@ class TestRoot:
         [
             (WaitKind.STUCK, "ErrImagePull", Cause.IMAGE),
             (WaitKind.QUEUED, "Unschedulable", Cause.UNSCHEDULABLE),
-            (WaitKind.REFUSED, "FailedCreatePod", Cause.QUOTA),
-            (WaitKind.PULLING, "Pulling", Cause.START_TIMEOUT),
         ],
     )
     def test_a_worker_that_gave_up_waiting_for_the_master_is_not_blamed(

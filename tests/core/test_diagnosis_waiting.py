@@ -93,14 +93,6 @@ class TestEnding:
         assert after(1e9, over, terminations=(end(MASTER, 0), end(WORKER, 0)), status=running) is None
         assert after(1e9, over, terminations=(again, end(WORKER, 0, run=1)), restart_counts=counts) is None
 
-    def test_the_annotation_that_keeps_istios_proxy_out_is_named(self) -> None:
-        """Istio injects its proxy: nobody wrote it into the job, and the annotation of a job itself has no effect."""
-        proxy, other = (replace(wait(WaitKind.SIDECAR), container=name) for name in ("istio-proxy", "logs"))
-
-        advice = [ended(300, each).resolution for each in (proxy, other)]
-
-        assert ["sidecar.istio.io/inject" in text for text in advice] == [True, False]
-
     @each_row(
         ("waits", "phase", "cause", "text"),
         [

@@ -19,13 +19,6 @@ class TestTerminations:
 
         assert again.record == story.record
 
-    def test_an_end_outlives_its_pod(self) -> None:
-        record = look(PodHistory(), pod(container(ended(3)), phase="Failed"))
-
-        record = look(record, at=5)
-
-        assert [(one.replica, one.exit_code) for one in record.terminations] == [(POD, 3)]
-
     def test_new_terminations_are_those_that_the_earlier_record_does_not_have(self) -> None:
         """A record is stored only if a container has ended since the last time."""
         first = look(PodHistory(), pod(container(ended(), 0)))
@@ -402,21 +395,3 @@ def test_a_return_value_that_the_kubelet_has_cut_is_announced_once() -> None:
     assert record.returned == ""
     kept = look(PodHistory(), pod(container(ended(0, message=whole))))
     assert (kept.returned, kept.notices) == ('"abc"', ())
-
-
-def test_a_replica_is_its_newest_pod_while_failed_ones_of_it_stay() -> None:
-    """A Job keeps failed pods alongside their replacement under the same index."""
-    crashed, again = container(ended()), container(ended(start=60, end=70))
-    pods = [
-        pod(crashed, phase="Failed", uid="one", name=f"{POD}-aaaaa", creationTimestamp=stamp(0)),
-        pod(again, phase="Failed", uid="two", name=f"{POD}-bbbbb", creationTimestamp=stamp(60)),
-        pod(container({"running": {"startedAt": stamp(121)}}), uid="three", creationTimestamp=stamp(120)),
-    ]
-    record = PodHistory()
-    for seen in (pods[:1], pods[:2], pods, pods, pods):
-        record = look(record, *seen, at=130, replica_of=lambda _: POD)
-
-    assert (record.running, record.finished, record.placed) == ((POD,), (), (POD,))
-    assert [end.run for end in record.terminations] == [0, 1]
-    assert record.restarts == 2
-    assert record.waiting == ()

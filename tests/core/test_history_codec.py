@@ -99,17 +99,6 @@ class TestText:
         assert record.terminations[0].run == 0
         assert record.terminations[-1].run == MAX_TERMINATIONS + 9
 
-    def test_ends_of_different_replicas_are_bounded_as_well(self) -> None:
-        """Where nothing was restarted, the oldest end that is not among the first failures is dropped."""
-        pods = []
-        for number in range(MAX_TERMINATIONS + 3):
-            one = pod(container(ended(start=0, end=number)), phase="Failed", uid=f"u{number}")
-            pods.append({**one, "metadata": {**one["metadata"], "name": f"digits-worker-{number}"}})
-
-        record = look(PodHistory(), *pods)
-
-        assert len(record.terminations) == MAX_TERMINATIONS
-
 
 def _end(*, run: int = 0, replica: str = POD, message: str = "", second: int | None = None) -> Termination:
     return Termination(

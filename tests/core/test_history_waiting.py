@@ -200,18 +200,6 @@ class TestWaiting:
         assert [one.kind for one in missing.waiting] == [WaitKind.FORBIDDEN]
         assert complete.waiting == ()
 
-    def test_a_refused_pod_of_a_batch_job_is_known_by_its_replica(self) -> None:
-        """The suffix of its name is random for each try; the newest message counts."""
-        text = 'Error creating: pods "digits-node-0-1-{}" is forbidden: exceeded quota: {}'
-        tries = [event("FailedCreate", text.format("abcde", "old"), name="digits-node-0", seconds=1)]
-        tries += [event("FailedCreate", text.format("fghij", "new"), name="digits-node-0", seconds=2)]
-
-        record = look(PodHistory(), events=tries, replica_named=lambda name: name.rpartition("-")[0], replicas=2)
-
-        assert [(one.replica, one.kind, one.message) for one in record.waiting] == [
-            ("digits-node-0-1", WaitKind.REFUSED, "exceeded quota: new")
-        ]
-
     def test_a_controller_that_was_a_moment_late_holds_nothing_up(self) -> None:
         """It has retried before anybody reads the event, which stays for an hour."""
         text = "reconciliation failed: Operation cannot be fulfilled: the object has been modified; please apply"
@@ -237,36 +225,6 @@ class TestWaiting:
 
         assert [(one.replica, one.kind, one.message) for one in waits] == [("", kind, message)]
         assert look(PodHistory(), events=[made, refusal]).waiting == ()
-
-    @pytest.mark.parametrize(
-        ("why", "kind", "is_queued"),
-        [
-            ("exceeded quota: compute, requested: pods=1", WaitKind.REFUSED, True),
-            ('violates PodSecurity "restricted:latest"', WaitKind.FORBIDDEN, False),
-            ("failed quota: compute: must specify limits.memory for: pytorch", WaitKind.FORBIDDEN, False),
-        ],
-    )
-    def test_only_a_quota_that_is_used_up_is_a_queue(self, why: str, kind: WaitKind, *, is_queued: bool) -> None:
-        """Rules of the namespace do not change by waiting, so the start timeout applies to them."""
-        refusal = event("FailedCreatePod", f'Error creating: pods "{POD}" is forbidden: {why}', name="digits")
-
-        record = look(PodHistory(), events=[refusal])
-
-        assert [one.kind for one in record.waiting] == [kind]
-        assert (record.queued_since is not None) is is_queued
-
-    def test_a_native_sidecar_does_not_linger(self) -> None:
-        """The kubelet ends native sidecars itself when the training has finished."""
-        finished = pod(container(ended(0)))
-        finished["spec"] = {
-            "containers": [{"name": "pytorch"}],
-            "initContainers": [{"name": "proxy", "restartPolicy": "Always"}],
-        }
-        finished["status"]["initContainerStatuses"] = [container(RUNNING, name="proxy")]
-
-        record = look(PodHistory(), finished)
-
-        assert record.waiting == ()
 
     def test_a_field_that_the_back_end_does_not_apply_is_noticed_once(self) -> None:
         """The notice stays in the record, so that a second reader reports it too."""

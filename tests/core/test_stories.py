@@ -46,17 +46,6 @@ class TestStories:
 
         assert restored == found
 
-    @each_row("name", [name for name in STORIES if read(name).diagnosis])
-    def test_the_first_line_says_which_job_and_what_next(self, name: str) -> None:
-        """It is complete by itself, because an e-mail shows no more than that."""
-        story = read(name)
-        assert story.diagnosis is not None
-
-        first = story.diagnosis.report(story.ref).splitlines()[0]
-
-        assert first.startswith(f"team/digits-1a2b3c4d {'is gone' if story.is_deleted else 'failed'}: ")
-        assert story.diagnosis.resolution in first
-
     def test_every_cause_has_its_advice(self) -> None:
         """Otherwise a new cause would fail when it occurs, without a resolution and a retry rule."""
         assert set(CAUSES) == set(Cause)
