@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 
 from ptjob_provider.core.errors import InvalidSpec
-from ptjob_provider.core.kinds import PYTORCHJOB, pod_template
-from ptjob_provider.core.outputs.contract import Mount, ResolvedOutput, ResolvedOutputs
+from ptjob_provider.core.outputs.contract import ResolvedOutput, ResolvedOutputs
 from recorded import recorded
 from rendered import container, mounted, render, variables
 from rows import each_row
@@ -65,26 +64,11 @@ def test_a_mount_that_an_output_needs_takes_no_other_mounts_place() -> None:
     ],
 )
 def test_an_output_that_would_be_lost_is_refused(text: str, message: str) -> None:
-    """On no claim, on a read-only one, under an emptyDir, in a directory whose name is known to the pod alone."""
+    """On a read-only claim, under an emptyDir, in a directory whose name is known to the pod alone."""
     with pytest.raises(InvalidSpec) as error:
         render(manifest=recorded("manifest-rich"), model=text)
 
     assert message in str(error.value)
-
-
-def mounts(name: str) -> tuple[Mount, ...]:
-    rank0 = PYTORCHJOB.rank0_template(recorded(name))
-    return tuple(each for each in pod_template.mounts_of(rank0, container=PYTORCHJOB.CONTAINER) if each.claim)
-
-
-def test_mounts_are_those_of_rank_0s_training_container() -> None:
-    """Claims with their directories and whether they are writable; no emptyDir, no directory known to the pod alone."""
-    assert mounts("manifest-rich") == (
-        Mount(claim="team-data", mount_path="/data"),
-        Mount(claim="team-data", mount_path="/models", sub_path="models/digits"),
-        Mount(claim="reference-sets", mount_path="/reference", read_only=True),
-    )
-    assert mounts("manifest-elastic") == ()
 
 
 def test_mount_paths_are_compared_as_the_kubelet_reads_them() -> None:

@@ -80,7 +80,7 @@ def test_a_manifest_wins_over_templates() -> None:
 
 
 def test_the_defaults_of_typed_fields_give_way() -> None:
-    """The installation's settings come before them; without these: `test_typed_fields_have_safe_defaults`."""
+    """The installation's settings come before them; without these: the golden manifest `typed-smallest`."""
     said = installed(clean_pod_policy="None", ttl_seconds_after_finished=0, restart_policy="OnFailure")
 
     spec = render(installation=said).manifest["spec"]
@@ -166,35 +166,25 @@ def test_a_pod_template_keeps_nothing_that_only_one_pod_can_have() -> None:
     assert rendered["spec"]["nodeName"] == "n1"
 
 
-@pytest.mark.parametrize("over_a_manifest", [False, True])
-def test_fields_in_kubernetes_words_are_put_where_they_belong(*, over_a_manifest: bool) -> None:
+def test_fields_in_kubernetes_words_are_put_where_they_belong() -> None:
     """They are appended, or replace the entry of the same name or path."""
     fields: dict[str, Any] = {
         "env_from": [{"secret": "s3"}, {"configMapRef": {"name": "settings"}, "prefix": "S_"}],
         "volumes": [{"name": "scratch", "emptyDir": {}}],
         "volume_mounts": [{"name": "scratch", "mountPath": "/scratch/"}],
-        "security_context": {"runAsUser": 1000},
-        "container_security_context": {"privileged": False},
         "init_containers": [{"name": "fetch", "image": "busybox"}],
         "termination_grace_period_seconds": "60",
-        "tolerations": [{"key": "gpu"}],
-        "image_pull_secrets": ["registry"],
     }
-    given = {"manifest": recorded(MANIFEST), "name": "digits"} if over_a_manifest else {}
 
-    rendered = render(**given, **fields).manifest
+    rendered = render(manifest=recorded(MANIFEST), name="digits", **fields).manifest
 
     assert container(rendered)["envFrom"] == [
         {"secretRef": {"name": "s3"}},
         {"configMapRef": {"name": "settings"}, "prefix": "S_"},
     ]
     assert mounted(rendered)["/scratch"] == {"name": "scratch", "emptyDir": {}}
-    assert container(rendered)["securityContext"] == {"privileged": False}
-    assert pod(rendered)["securityContext"] == {"runAsUser": 1000}
     assert pod(rendered)["initContainers"][-1]["name"] == "fetch"
     assert pod(rendered)["terminationGracePeriodSeconds"] == 60
-    assert pod(rendered)["tolerations"][-1] == {"key": "gpu"}
-    assert pod(rendered)["imagePullSecrets"][-1] == {"name": "registry"}
 
 
 def test_the_last_change_is_not_part_of_what_was_asked_for() -> None:

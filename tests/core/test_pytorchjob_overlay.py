@@ -12,17 +12,6 @@ from rows import each_row
 # typed fields
 
 
-def test_typed_fields_have_safe_defaults() -> None:
-    """No restart of a single rank, no pod that keeps its GPUs, removal after a week, no Istio, space in /dev/shm."""
-    rendered = render().manifest
-    master = rendered["spec"]["pytorchReplicaSpecs"]["Master"]
-
-    assert rendered["spec"]["runPolicy"] == {"cleanPodPolicy": "Running", "ttlSecondsAfterFinished": 604800}
-    assert master["restartPolicy"] == "Never"
-    assert master["template"]["metadata"]["annotations"] == {"sidecar.istio.io/inject": "false"}
-    assert mounted(rendered)[SHM]["emptyDir"] == {"medium": "Memory", "sizeLimit": "2Gi"}
-
-
 def test_a_ttl_of_0_is_kept() -> None:
     policy = render(ttl_seconds_after_finished=0, backoff_limit=0, suspend=False).manifest["spec"]["runPolicy"]
 

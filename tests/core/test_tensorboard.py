@@ -77,9 +77,7 @@ def test_a_tensorboard_shows_the_tfevents_unless_logdir_names_another_folder() -
           "volume_mounts": [{"name": "s", "mountPath": "/runs/scratch"}], "tfevents": None}, "on none of the claims"),
         ({"tensorboard": {"logdir": "logs"}}, "a relative path needs an absolute working_dir"),
         ({"tensorboard": {"logdir": "pvc://logs/../other"}}, "the path has no '..'"),
-        ({"tensorboard": {"logdir": "pvc:///x"}}, "pvc://claim/path"),
         ({"tensorboard": "yes"}, "true, false, or a map of logdir, image, service_type"),
-        ({"tensorboard": {"log_dir": "/runs"}}, "did you mean logdir"),
         ({"tensorboard": {"service_type": "LoadBalancer"}}, "NodePort"),
     ],
 )  # fmt: skip
