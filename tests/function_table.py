@@ -58,37 +58,6 @@ FUNCTIONS = {
         def train(config: Config): return [config.rate * 2, config.sizes, config]
         ARGS = [Config(0.5, (1, 2))]
     """,
-    "dataclasses in dataclasses": """
-        from __future__ import annotations
-        from dataclasses import dataclass, field
-        @dataclass
-        class Config:
-            layers: list[Layer] = field(default_factory=list)
-            best: Layer | None = None
-        @dataclass
-        class Layer:
-            size: int
-            def doubled(self) -> int: return 2 * self.size
-        def train(config: Config, other: dict[str, Layer]) -> list[int]:
-            return [each.doubled() for each in [*config.layers, config.best, *other.values()]]
-        ARGS = [Config([Layer(1), Layer(2)], Layer(3)), {"x": Layer(4)}]
-    """,
-    "a dataclass that is returned": """
-        from dataclasses import dataclass
-        @dataclass
-        class Scores:
-            loss: float
-            steps: list[int]
-        def train(): return Scores(0.5, [1, 2])
-    """,
-    "hints of type checkers": """
-        from __future__ import annotations
-        from typing import TYPE_CHECKING
-        if TYPE_CHECKING:
-            from somewhere import Tensor
-        def train(a: Tensor, b: list[Tensor] | None = None) -> Tensor: return [a, b]
-        ARGS = [1]
-    """,
     "hints as texts": "def train(a: 'tuple[int, int]') -> 'list[int]': return a + (3,)\nARGS = [(1, 2)]",
     "a decorator of its own": """
         import functools
@@ -100,20 +69,6 @@ FUNCTIONS = {
         def train(a): return a + 1
         ARGS = [1]
     """,
-    "a decorator with arguments": """
-        import functools
-        TIMES = 3
-        def times(n, *, plus=TIMES):
-            def decorate(function):
-                @functools.wraps(function)
-                def wrapped(*args, **kwargs): return function(*args, **kwargs) * n + plus
-                return wrapped
-            return decorate
-        @times(2)
-        @times(n=5, plus=0)
-        def train(a): return a
-        ARGS = [1]
-    """,
     "a decorator of the library": "import functools\n@functools.lru_cache\ndef train(a): return a * 2\nARGS = [4]",
     "a sibling": "from siblings.layers import width\ndef train(a): return width(a)\nARGS = [2]\nMODULES = ['siblings']",
     "a sibling, imported inside": """
@@ -122,20 +77,7 @@ FUNCTIONS = {
             return [layers.width(1), layers.__name__]
         MODULES = ["siblings"]
     """,
-    "a default that is an expression": """
-        import math
-        SIZES = {n: n * n for n in range(4)}
-        def biggest(): return max(SIZES.values())
-        def train(a=biggest(), *, b=math.floor(2.5) + len(SIZES), c=lambda x: x + biggest()): return [a, b, c(1)]
-    """,
     "a default that is changed": "def train(a, seen=[]):\n    seen.append(a)\n    return seen\nARGS = [1]",
-    "helpers of helpers": """
-        STEP = 2
-        def one(n): return two(n) if n else STEP
-        def two(n): return one(n - 1) + STEP
-        def train(a): return one(a)
-        ARGS = [3]
-    """,
     "classes": """
         class Base:
             SIZE = 2
@@ -165,13 +107,6 @@ FUNCTIONS = {
                 return total
             return [add(1), (lambda x: x + total)(1), [n for n in range(total)]]
         ARGS = [1]
-    """,
-    "a match": """
-        def train(a):
-            match a:
-                case {"kind": kind, **rest}: return [kind, rest]
-                case [first, *_]: return first
-        ARGS = [{"kind": "b", "c": 1}]
     """,
     "a generator that helps": "def numbers(n):\n    yield from range(n)\ndef train(): return sum(numbers(4))",
     "a process of its own": """

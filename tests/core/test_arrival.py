@@ -175,14 +175,6 @@ def test_a_rewritten_batch_is_announced_again_when_it_has_settled() -> None:
     assert watched.look(62, DATA, late, MARKER) == ["b"]
 
 
-def test_a_batch_without_its_marker_waits() -> None:
-    """It waits without a limit; a deleted batch is not announced either."""
-    watched = Watched()
-
-    assert [watched.look(now, DATA) for now in (0, 100, 10_000)] == [[], [], []]
-    assert watched.look(10_001) == []
-
-
 def test_a_batch_that_was_not_taken_is_announced_again() -> None:
     """A batch that is not taken is one whose event Airflow has not stored."""
     watched = Watched()

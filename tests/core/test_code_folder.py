@@ -179,20 +179,6 @@ async def test_a_running_job_is_followed_though_its_folder_has_become_too_large(
     assert backend.secrets == before
 
 
-def test_a_large_folder_is_in_several_secrets(folder: Path, tmp_path: Path) -> None:
-    (folder / "noise").write_bytes(os.urandom(2_000_000))
-    job = job_of(folder)
-
-    sizes = [sum(map(len, each["stringData"].values())) for each in in_pieces(secret_of(job))]
-
-    assert len(sizes) == 3
-    assert max(sizes) < 1024 * 1024
-    program = delivered(job, tmp_path / "volume")
-    command = [sys.executable, "-I", str(program), code_of(job).digest, str(tmp_path / "pod"), *TRAIN]
-    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "3\n"
-    assert (tmp_path / "pod" / "noise").read_bytes() == (folder / "noise").read_bytes()
-
-
 def test_the_content_of_the_folder_is_part_of_what_is_asked_for(folder: Path) -> None:
     """Unchanged files keep the hash in every attempt; a changed file changes it."""
     first, again = render(job_of(folder)), render(job_of(folder), attempt=2)

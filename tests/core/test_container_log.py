@@ -15,7 +15,6 @@ from ptjob_provider.core.local.config import LocalConfig
 from ptjob_provider.core.local.inspector import LocalInspector
 from ptjob_provider.core.local.logs import LogFile
 from ptjob_provider.core.local.store import JobStore
-from ptjob_provider.core.logs import MAX_PIECE
 from rows import each_row
 from scripted_node import at
 
@@ -48,17 +47,6 @@ async def test_the_node_leaves_out_what_is_not_asked_for(tail: int | None, query
     (request,) = server.requests
     path = "/api/v1/namespaces/team/pods/digits-master-0/log?container=pytorch&timestamps=true&follow=false"
     assert request == f"GET {path}{query} HTTP/1.1"
-
-
-@pytest.mark.skips_waits
-async def test_a_long_line_keeps_all_of_its_words() -> None:
-    """Its pieces after the first one begin without a time."""
-    long = "word " * MAX_PIECE
-    async with stand_in_api_server((200, f"{at(1)} {long}\n{at(2)} two")) as server:
-        found = await texts(of(server))
-
-    assert "".join(found[:-1]) == long
-    assert found[-1] == "two"
 
 
 @pytest.mark.skips_waits

@@ -318,20 +318,6 @@ async def test_a_pod_that_went_before_its_job_was_followed_again_is_never_withou
     assert [each["metadata"].get("name") for one in seen for each in one.pods] == []
 
 
-async def test_a_replica_without_a_template_disturbs_no_other_job(
-    server: StandInCluster, backend: KubernetesBackend
-) -> None:
-    """The CRD admits it, and such a job has a state like every other."""
-    odd = job("odd", "Running")
-    del odd["spec"]["pytorchReplicaSpecs"]["Master"]["template"]
-    refs = [ref_of(job("digits")), ref_of(odd)]
-    server.put("pytorchjobs", odd)
-
-    for ref in refs:
-        async with aclosing(backend.watch(ref)) as watch:
-            await until(watch, lambda seen: phase(seen) is JobPhase.RUNNING)
-
-
 async def test_an_object_that_cannot_be_read_fails_only_the_followers_of_its_job(
     server: StandInCluster, backend: KubernetesBackend, caplog: pytest.LogCaptureFixture
 ) -> None:

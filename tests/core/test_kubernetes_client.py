@@ -344,31 +344,6 @@ def test_two_ways_to_a_cluster_are_refused() -> None:
         ClusterConfig(in_cluster=True, kube_config_path="/x")
 
 
-@each_row(
-    ("path", "url"),
-    [
-        (
-            paths.runtimes("ClusterTrainingRuntime", "team"),
-            "/apis/trainer.kubeflow.org/v1alpha1/clustertrainingruntimes",
-        ),
-        (
-            paths.runtimes("TrainingRuntime", "team"),
-            "/apis/trainer.kubeflow.org/v1alpha1/namespaces/team/trainingruntimes",
-        ),
-        (paths.pods("team", "one"), "/api/v1/namespaces/team/pods/one"),
-        (paths.pod_log("team", "one"), "/api/v1/namespaces/team/pods/one/log"),
-        (paths.events("team"), "/api/v1/namespaces/team/events"),
-        (paths.claims("team", "data"), "/api/v1/namespaces/team/persistentvolumeclaims/data"),
-        (paths.config_maps("team"), "/api/v1/namespaces/team/configmaps"),
-        (paths.workloads("team")[0], "/apis/kueue.x-k8s.io/v1beta2/namespaces/team/workloads"),
-        (paths.workloads("team")[1], "/apis/kueue.x-k8s.io/v1beta1/namespaces/team/workloads"),
-    ],
-)
-def test_resources_are_where_the_api_server_has_them(path: str, url: str) -> None:
-    """The list is complete; a Role must allow all of these."""
-    assert path == url
-
-
 @pytest.mark.parametrize(
     ("path", "words"),
     [

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from ptjob_provider.core.local.config import Setup
 
-MASTER = "spec.pytorchReplicaSpecs.Master.template.spec"
 UID = "00000000-0000-0000-0000-000000000001"
 
 
@@ -228,17 +227,6 @@ def test_a_container_that_fetches_code_is_replaced_by_this_package(tmp_path: Pat
 def test_a_device_that_is_not_here_is_refused(tmp_path: Path, resources: dict[str, int], gpus: Any, words: str) -> None:
     with pytest.raises(UnsupportedByBackend, match=words):
         admitted(job(limits(**resources), workers=2), tmp_path, gpus=gpus)
-
-
-def test_devices_are_ignored_or_lent_as_configured(tmp_path: Path) -> None:
-    asked = job(limits(nvidia_com__gpu=1, amd_com__gpu=0))
-
-    _, ignored = admitted(asked, tmp_path, gpus="ignore")
-    setup, lent = admitted(job(limits(nvidia_com__gpu=1)), tmp_path, gpus=1)
-
-    assert "GPUs (1 in all): ignored ([ptjob] local_gpus = ignore), the job runs on the CPU" in ignored
-    assert setup.devices == str(tmp_path / "gpus.lock")
-    assert not any("ignored" in text for text in lent)
 
 
 @pytest.mark.parametrize("name", ["../c", "a/b", "", ".", "A", "a..b", "x" * 254])

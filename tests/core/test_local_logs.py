@@ -15,28 +15,6 @@ if TYPE_CHECKING:
     from ptjob_provider.core.logs import LogCursor, LogLine
 
 
-def lines_of(path: Path) -> list[bytes]:
-    return [line.split(b" ", 1)[1] for line in path.read_bytes().split(b"\n")[:-1]]
-
-
-def test_lines_are_written_as_the_kubelet_writes_them(tmp_path: Path) -> None:
-    """A record has timestamp, stream, tag and text; an unfinished line is held back."""
-    log = LogFile(tmp_path / "pod/container/0.log", clock=lambda: 1_700_000_000_123_456_789)
-
-    log.write(b"one\ntw")
-    before = (tmp_path / "pod/container/0.log").read_bytes()
-    log.write(b"o\n\nrest")
-    log.finish()
-
-    assert before == b"2023-11-14T22:13:20.123456789Z stdout F one\n"
-    assert lines_of(tmp_path / "pod/container/0.log") == [
-        b"stdout F one",
-        b"stdout F two",
-        b"stdout F ",
-        b"stdout F rest",
-    ]
-
-
 def test_a_clock_that_is_set_back_does_not_reorder_the_log(tmp_path: Path) -> None:
     """Each record is later than the one before."""
     now = [0]
@@ -61,39 +39,6 @@ def test_the_end_of_the_log_is_two_kilobytes_or_eighty_lines(tmp_path: Path) -> 
     assert long.message().endswith("x\ufffd")
     short.finish()
     long.finish()
-
-
-def test_a_line_without_an_end_is_written_as_far_as_it_goes_after_half_a_second(tmp_path: Path) -> None:
-    """Its carriage return is kept back: it may be the first half of the line's end."""
-    now = [0]
-    log, path = LogFile(tmp_path / "0.log", clock=lambda: now[0]), tmp_path / "0.log"
-
-    log.write(b"10%\r")
-    now[0] = 499_999_999
-    log.write_unfinished()
-    before = path.read_bytes()
-    now[0] = 500_000_000
-    log.write_unfinished()
-    now[0] = 999_999_999
-    log.write_unfinished()
-    log.write(b"20%")
-    during = lines_of(path)
-    log.write(b"\nbegun")
-    log.finish()
-
-    assert (before, during) == (b"", [b"stdout P 10%"])
-    assert lines_of(path) == [b"stdout P 10%", b"stdout F \r20%", b"stdout F begun"]
-
-
-def test_a_line_that_was_written_in_part_ends_with_its_program(tmp_path: Path) -> None:
-    now = [0]
-    log = LogFile(tmp_path / "0.log", clock=lambda: now[0])
-    log.write(b"10%")
-    now[0] = 500_000_000
-    log.write_unfinished()
-    log.finish()
-
-    assert lines_of(tmp_path / "0.log") == [b"stdout P 10%", b"stdout F "]
 
 
 @given(st.lists(st.tuples(st.binary(max_size=40_000), st.booleans()), max_size=6))

@@ -96,27 +96,3 @@ def test_a_stopped_pod_is_killed_after_its_grace_period_or_three_seconds(
 
     assert before == ["SIGTERM"]
     assert container.signals == ["SIGTERM", "SIGKILL"]
-
-
-def test_init_containers_run_one_by_one_before_the_others() -> None:
-    """The first one that fails is the pod's end, and nothing starts after it."""
-    init, main = [StandInContainer(None), StandInContainer(None)], [StandInContainer(None), StandInContainer(None)]
-    made, phases = pod_of(init=init, main=main), []
-
-    for container in init:
-        made.advance()
-        assert [each.pid for each in (*init, *main)].count(1) == 1
-        phases.append(made.phase)
-        container.end(0)
-    made.advance()
-    phases.append(made.phase)
-    main[0].end(0)
-    phases.append(made.phase)
-    main[1].end(1)
-
-    assert [*phases, made.phase] == ["Pending", "Pending", "Running", "Running", "Failed"]
-    failed = pod_of(init=[StandInContainer(None)], main=[waits := StandInContainer(None)])
-    failed.advance()
-    failed.containers[0].end(3)  # type: ignore[attr-defined]
-    failed.advance()
-    assert (failed.phase, waits.pid) == ("Failed", None)

@@ -259,15 +259,6 @@ def test_lines_are_counted_within_one_timestamp() -> None:
     )
 
 
-def test_a_piece_keeps_that_its_line_goes_on() -> None:
-    pieces = [Piece(timestamp=T0, text="a", continues=True), Piece(timestamp=T0, text="b")]
-
-    first, second = count(pieces)
-
-    assert (first.continues, first.cursor.ordinal) == (True, 0)
-    assert (second.continues, second.cursor.ordinal) == (False, 1)
-
-
 instants = st.lists(st.sampled_from([T0, T1, "2026-11-20T10:00:01.500000000Z", T2]), min_size=1, max_size=12).map(
     lambda chosen: sorted(chosen, key=nanoseconds)
 )
@@ -313,24 +304,6 @@ def test_lines_of_two_streams_that_are_out_of_order_come_once() -> None:
     again = count(stamped(T0, T2, T1, T2), since=whole[2].cursor)
 
     assert again == whole[3:]
-
-
-@each_row(
-    ("served", "expected"),
-    [
-        ([T1, T1, T2], True),
-        ([T0, T2], False),
-        ([T0], None),
-    ],
-)
-def test_a_counter_tells_whether_the_line_of_the_cursor_was_there(served: list[str], expected: bool | None) -> None:  # noqa: FBT001
-    """A later line without it means that lines are missing; without either, it is unknown."""
-    since = LogCursor(pod_uid="p", container="pytorch", restart_count=0, timestamp=T1, ordinal=0)
-    counter = LineCounter(pod_uid="p", container="pytorch", restart_count=0, since=since)
-
-    list(counter.lines(stamped(*served)))
-
-    assert counter.has_reached is expected
 
 
 @given(st.integers(min_value=1, max_value=9), st.integers(min_value=0), st.integers(min_value=0))

@@ -185,7 +185,7 @@ class TestContainment:
         assert diagnoses.failed_replicas(progress.pods, ranks={}) == []
         assert diagnoses.in_brief("digits", progress.pods, succeeded, None, ranks={}) == "see ptjob get"
 
-    def test_progress_that_cannot_be_told_ends_no_job(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_progress_that_cannot_be_shown_ends_no_job(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """A triggerer tells that of all its jobs in turn."""
         progress, _ = progress_of(job := job_of("PyTorchJob", replicas=1, template=TEMPLATE))
         for name in ("_rows", "of_trainer"):

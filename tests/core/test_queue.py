@@ -95,10 +95,6 @@ def test_a_reason_that_waiting_does_not_change_is_said_with_advice(reason: str, 
     assert event["message"] == f"{WHY}{added}"
 
 
-def test_a_workload_that_says_nothing_yet_is_no_event() -> None:
-    assert as_event({"metadata": {"name": "w", "namespace": "team", "uid": "w-1"}}) is None
-
-
 def test_a_workload_says_whose_it_is() -> None:
     """By its label, otherwise by its controller."""
     owners = [{"uid": "other"}, {"uid": "j-2", "controller": True}]

@@ -79,11 +79,6 @@ def repeated(second: int, missing: str = "") -> str:
     return f"[{REPLICA}: lines since {whole(second)} may be repeated{missing}: {why}]"
 
 
-async def test_reading_goes_on_after_the_cursor() -> None:
-    """The cursor's own line is served again and dropped."""
-    assert await texts(ScriptedNode(runs=[run(2.5, 2.7, 3.0)]), place(2.5)) == ["at 2.7", "at 3.0"]
-
-
 async def test_lines_that_were_rotated_away_are_reported() -> None:
     """The cursor's line is not in the file any more, so lines between it and the first one are missing."""
     node = ScriptedNode(runs=[run(9.0, 9.5)])

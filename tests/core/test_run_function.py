@@ -362,7 +362,9 @@ def test_an_exception_names_the_authors_file_and_line(tmp_path: Path) -> None:
         ("def train(a): pass", "TypeError: missing a required argument: 'a'", "in main"),
     ],
 )
-def test_so_does_one_before_the_function_runs(tmp_path: Path, text: str, last: str, place: str) -> None:
+def test_an_exception_before_the_function_runs_names_its_place_as_well(
+    tmp_path: Path, text: str, last: str, place: str
+) -> None:
     """While its imports and definitions run."""
     found = returned(text, cwd=tmp_path)
 
