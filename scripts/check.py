@@ -69,7 +69,6 @@ KFP_ON_CLUSTER = "tests/kfp_cluster"
 
 AIRFLOW_RUNS = (
     "tests/airflow_adapter/test_dag_runs.py",
-    "tests/airflow_adapter/test_ledger_runs.py",
     "tests/airflow_adapter/test_lineage_runs.py",
 )
 """Tests in which Airflow runs DAGs in its own processes."""

@@ -28,7 +28,7 @@ class FaultyS3:
     """The proxy; `harm` selects the fault of every list request until it is changed.
 
     Attributes:
-        harm: "", "403", "500", "503", "silence", "reset", "cut xml", "cut body", "fewer" or "endless".
+        harm: "", "403", "500", "silence", "reset", "cut xml", "fewer" or "endless".
         requests: Number of requests by method, with "list" for list requests.
     """
 
@@ -75,9 +75,6 @@ class FaultyS3:
     async def _500(self, _request: web.Request) -> web.Response:
         return web.Response(status=500, text=ERROR.format(code="InternalError", text="We encountered a problem."))
 
-    async def _503(self, _request: web.Request) -> web.Response:
-        return web.Response(status=503, text=ERROR.format(code="SlowDown", text="Please reduce your request rate."))
-
     async def _silence(self, _request: web.Request) -> web.Response:
         await self._released.wait()
         return web.Response(status=503)
@@ -91,16 +88,6 @@ class FaultyS3:
         """Half of the document with a matching length: the response is complete, the listing is not."""
         status, headers, body = await self._ask(request)
         return web.Response(status=status, headers=headers, body=body[: len(body) // 2])
-
-    async def _cut_body(self, request: web.Request) -> web.StreamResponse:
-        """Half of the promised length."""
-        status, headers, body = await self._ask(request)
-        response = web.StreamResponse(status=status, headers={**headers, "Content-Length": str(len(body))})
-        await response.prepare(request)
-        await response.write(body[: len(body) // 2])
-        assert request.transport is not None
-        request.transport.close()
-        return response
 
     async def _fewer(self, request: web.Request) -> web.Response:
         """A complete document without one of its entries: it counts more keys than it has."""

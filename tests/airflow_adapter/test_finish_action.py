@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, TaskDeferred
+from airflow.providers.common.compat.sdk import AirflowException, TaskDeferred
 
 from airflow_adapter.stand_ins import StandInTaskInstance, context, end_job, event_of, operator, submitted
 from ptjob_provider.core.errors import ClusterUnavailable
@@ -102,28 +102,6 @@ def test_a_tensorboard_that_a_task_leaves_is_said_to_stay(
     assert ("its TensorBoard runs until the job is deleted" in capsys.readouterr().out) is bool(url)
 
 
-def test_a_wrong_word_fails_before_anything_starts(backend: ScriptedBackend) -> None:
-    """Also in an instance of a mapped task, which is not checked at parse time; the error names the allowed values."""
-    task = operator()
-    task.on_finish_action = "delete_pod"
-
-    with pytest.raises(AirflowFailException, match=r"on_finish_action: .*keep_job, delete_job, delete_succ"):
-        task.execute(context())
-
-    assert backend.created == 0
-
-
-def test_a_retry_after_a_failed_job_was_deleted_is_the_next_attempt(backend: ScriptedBackend) -> None:
-    """The deleted job is not taken for one that was deleted from outside."""
-    given = context(StandInTaskInstance(max_tries=1))
-    ended(backend, given, "Failed")
-    with pytest.raises(AirflowException):
-        operator(on_finish_action="delete_job").execute(given)
-
-    assert submitted(backend, given).attempt == 2
-    assert backend.created == 2
-
-
 def test_a_try_after_a_succeeded_job_was_deleted_does_not_train_again(backend: ScriptedBackend) -> None:
     """A worker may die between the deletion and its report; the result is stored."""
     given = context(StandInTaskInstance(max_tries=1))
@@ -134,17 +112,6 @@ def test_a_try_after_a_succeeded_job_was_deleted_does_not_train_again(backend: S
 
     assert second == first
     assert backend.created == 1
-
-
-def test_a_cleared_task_trains_again_although_its_job_had_succeeded(backend: ScriptedBackend) -> None:
-    given = context()
-    ended(backend, given, "Succeeded")
-    operator(on_finish_action="delete_job").execute(given)
-    given["ti"].max_tries += 1
-
-    submitted(backend, given, on_finish_action="delete_job")
-
-    assert backend.created == 2
 
 
 def test_a_kept_job_of_a_manifest_without_a_time_to_live_is_given_a_week(backend: ScriptedBackend) -> None:

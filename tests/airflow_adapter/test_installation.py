@@ -147,19 +147,6 @@ def test_the_hook_loses_nothing_that_its_client_does_not_know(
     assert pod["fieldOfNextYear"] == {"a": [1]}
 
 
-def test_a_hook_does_not_change_what_was_asked_for(backend: ScriptedBackend, hooked: Callable[[Hook], None]) -> None:
-    """A retry adopts the job without a warning, even if the hook's result changes each time."""
-    numbers = iter(range(100))
-    hooked(lambda pod: pod.metadata.annotations.update(number=str(next(numbers))))
-    given = context()
-
-    first = operator(wait_for_completion=False).execute(given)
-    again = operator(wait_for_completion=False).execute(given)
-
-    hashes = {job["metadata"]["annotations"]["ptjob-provider/spec-hash"] for job in backend.jobs.values()}
-    assert (first, len(hashes), backend.created) == (again, 1, 1)
-
-
 def test_a_hook_that_fails_ends_the_task_for_good(backend: ScriptedBackend, hooked: Callable[[Hook], None]) -> None:
     """No job was created, and a retry would fail again."""
 

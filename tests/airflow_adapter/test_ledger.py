@@ -269,18 +269,6 @@ def test_a_reservation_without_an_installation_is_never_gone(
     assert names(claim(url)) == expected
 
 
-def test_a_claim_that_is_cleared_alone_adds_nothing_to_a_training_that_has_begun(
-    airflow: StandInAirflow, url: str
-) -> None:
-    """The training has its batches already; new ones wait for the next run."""
-    airflow.happen("b1")
-    claim(url)
-    airflow.runs["now"] = ("running", ["deferred"])
-    airflow.happen("b2")
-
-    assert names(claim(url)) == ["b1"]
-
-
 def test_the_claim_of_a_run_that_has_trained_is_settled_when_it_claims_again(airflow: StandInAirflow, url: str) -> None:
     """If the training fails when it runs again, its batches still count as trained on."""
     airflow.happen("b1")

@@ -83,16 +83,6 @@ def test_an_error_is_raised_without_the_secret() -> None:
         raise ClusterUnavailable(f"{SECRET} does not answer")
 
 
-def test_a_sensor_in_a_worker_fails_without_the_secret(backend: ScriptedBackend) -> None:
-    """The error quotes the last lines of another user's job."""
-    job = job_object("digits", "Failed")
-    backend.jobs, backend.worlds = {("team", "digits"): job}, [Observation(job=job)]
-    backend.lines = [log_line(1, f"ValueError: the token is {SECRET}")]
-
-    with pytest.raises(AirflowFailException, match="the token is \\*\\*\\*"):
-        SENSOR.poke(context())
-
-
 def test_a_sensor_says_what_is_wrong_with_outputs_without_the_secret(backend: ScriptedBackend) -> None:
     """The user who declared the outputs chose their names."""
     model = {"uri": f"pvc://c/{SECRET}", "claim": "c", "path": SECRET, "container_path": "/data/m.pt"}

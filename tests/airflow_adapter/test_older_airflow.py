@@ -61,17 +61,6 @@ def test_a_retry_hands_on_the_success_that_airflow_has_not_heard_of(backend: Scr
 
 
 @pytest.mark.usefixtures("comms")
-def test_a_retry_waits_until_its_job_may_be_read(backend: ScriptedBackend, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A temporary refusal neither fails the task nor starts a second job."""
-    monkeypatch.setattr("ptjob_provider.core.run.api_errors._PAUSE", (0.01, 0.01))
-    train(1)
-    backend.refusals["get"] = [PermissionDenied("cannot get pytorchjobs")] * 5
-
-    assert train(2)["attempt"] == 1
-    assert backend.created == 1
-
-
-@pytest.mark.usefixtures("comms")
 @pytest.mark.parametrize("kind", ["PyTorchJob", "TrainJob"])
 def test_a_retry_waits_until_its_kind_may_be_listed(
     backend: ScriptedBackend, monkeypatch: pytest.MonkeyPatch, kind: str

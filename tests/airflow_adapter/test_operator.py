@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from dataclasses import fields
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -24,13 +23,10 @@ from ptjob_provider.core.diagnosis import Cause, Diagnosis
 from ptjob_provider.core.errors import ClusterUnavailable, InvalidSpec
 from ptjob_provider.core.history import PodHistory
 from ptjob_provider.core.identity import UNFOLLOWED_ANNOTATION
-from ptjob_provider.core.manifest import KINDS
 from ptjob_provider.core.outputs.result import JobResult, build_result
 from ptjob_provider.core.run.outcome import Outcome
 from ptjob_provider.core.run.submit import Submission
-from ptjob_provider.core.spec import JOB_FIELDS, TrainingJob
-from ptjob_provider.core.spec.on_finish import OnFinishAction
-from ptjob_provider.core.spec.parsers import words_of
+from ptjob_provider.core.spec import JOB_FIELDS
 from ptjob_provider.core.status import JobPhase, JobStatus
 
 if TYPE_CHECKING:
@@ -92,17 +88,6 @@ def test_every_parameter_is_documented_with_its_default(operator: type) -> None:
 
     assert set(entries) == parameters
     assert {name for name, text in entries.items() if not re.search(r"None:|[Dd]efault|Required", text)} == set()
-
-
-def test_the_types_have_the_words_that_are_allowed() -> None:
-    """An editor offers the allowed values, and a type checker refuses others."""
-    types = {name: each.annotation for name, each in inspect.signature(PyTorchJobOperator.__init__).parameters.items()}
-    words = {each.name: words_of(each) for each in fields(TrainingJob) if words_of(each)} | {"kind": tuple(KINDS)}
-
-    assert {name: types[name] for name in words} == {
-        name: f"Literal[{', '.join(map(repr, each))}] | None" for name, each in words.items()
-    }
-    assert types["on_finish_action"] == f"Literal[{', '.join(repr(str(each)) for each in OnFinishAction)}]"
 
 
 def test_every_field_of_the_result_is_documented() -> None:

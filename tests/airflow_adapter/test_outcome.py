@@ -32,7 +32,7 @@ from ptjob_provider.airflow.outcome import (
 from ptjob_provider.airflow.sensors import PyTorchJobSensor
 from ptjob_provider.core.backend import Observation
 from ptjob_provider.core.diagnosis import Cause, Diagnosis
-from ptjob_provider.core.errors import ClusterUnavailable, OutputsNotVerified, PTJobError, ReservationLost
+from ptjob_provider.core.errors import ClusterUnavailable, InvalidSpec, OutputsNotVerified, PTJobError, ReservationLost
 from ptjob_provider.core.identity import UNFOLLOWED_ANNOTATION, JobRef
 from ptjob_provider.core.outputs.contract import OutputFacts, OutputReport
 from ptjob_provider.core.run.outcome import Outcome
@@ -140,29 +140,6 @@ def test_a_task_that_is_resumed_without_a_verdict_tells_why_for_programs(
     assert "usage" not in given["ti"].pushed
 
 
-@pytest.mark.parametrize(
-    ("arguments", "submits", "cause", "retryable"),
-    [({"model": "/nowhere/m.pt"}, [], "invalid_spec", False), ({}, ["refused"] * 9, "cluster_unavailable", True)],
-)
-def test_a_task_that_submits_no_job_tells_why_for_programs(
-    backend: ScriptedBackend,
-    comms: FakeComms,
-    arguments: dict[str, Any],
-    submits: list[str],
-    cause: str,
-    *,
-    retryable: bool,
-) -> None:
-    ti = StandInTaskInstance()
-    backend.submits = submits
-
-    with pytest.raises(AirflowException):
-        operator(**arguments).execute(context(ti))
-
-    diagnosis = ti.pushed["diagnosis"]
-    assert (diagnosis["cause"], diagnosis["retryable"], diagnosis["attempt"]) == (cause, retryable, None)
-
-
 def test_a_task_that_is_stopped_says_so_for_programs(backend: ScriptedBackend, comms: FakeComms) -> None:
     """A user has marked the task."""
     ti = StandInTaskInstance()
@@ -196,6 +173,8 @@ def test_after_a_trigger_that_airflow_could_not_run_the_job_runs_on(
     ("error", "cause", "retryable", "message"),
     [
         (AirflowTaskTimeout(), "timed_out", True, "AirflowTaskTimeout"),
+        (InvalidSpec("model: /nowhere"), "invalid_spec", False, "model: /nowhere"),
+        (ClusterUnavailable("no answer"), "cluster_unavailable", True, "no answer"),
         (ReservationLost("another run has them"), "claim_lost", False, "another run has them"),
         (OutputsNotVerified("no answer"), "outputs_not_verified", True, "no answer"),
         (PTJobError("no event"), "error", False, "no event"),
@@ -213,6 +192,7 @@ def test_every_error_has_a_cause_for_programs(
 
     diagnosis = ti.pushed["diagnosis"]
     assert (diagnosis["cause"], diagnosis["retryable"], diagnosis["message"]) == (cause, retryable, message)
+    assert diagnosis["attempt"] is None
 
 
 def test_a_deferral_is_no_failure(backend: ScriptedBackend, comms: FakeComms) -> None:
@@ -247,7 +227,7 @@ def test_xcoms_that_airflow_does_not_take_change_nothing_about_a_tasks_end() -> 
 # --- a success
 
 
-def test_a_task_that_waited_tells_addresses_and_scalars_under_keys_of_their_own(backend: ScriptedBackend) -> None:
+def test_a_task_that_waited_pushes_addresses_and_scalars_under_keys_of_their_own(backend: ScriptedBackend) -> None:
     """A template can read one value by one key."""
     given = context()
     outputs = {"model": "pvc://c/m.pt", "tfevents": "pvc://c/logs"}
@@ -270,7 +250,7 @@ def test_a_task_that_waited_tells_addresses_and_scalars_under_keys_of_their_own(
     }
 
 
-def test_a_task_that_is_resumed_tells_them_as_well(backend: ScriptedBackend) -> None:
+def test_a_task_that_is_resumed_pushes_addresses_and_scalars_as_well(backend: ScriptedBackend) -> None:
     """Undeclared outputs have no key."""
     given = context()
     result = {"model": {"uri": "pvc://c/m.pt"}, "tfevents": None}
@@ -308,7 +288,7 @@ def test_the_log_warns_of_a_success_with_a_replica_that_failed(failed: list[dict
 # --- a sensor
 
 
-def test_a_sensor_tells_the_same_of_the_job_that_it_waits_for(backend: ScriptedBackend) -> None:
+def test_a_sensor_pushes_addresses_and_scalars_of_the_job_that_it_waits_for(backend: ScriptedBackend) -> None:
     lost, done = StandInTaskInstance(), StandInTaskInstance()
     job = job_object("digits", "Failed")
     backend.jobs, backend.worlds = {("team", "digits"): job}, [Observation(job=job)]

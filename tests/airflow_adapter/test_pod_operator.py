@@ -97,7 +97,7 @@ def test_an_argument_that_asks_for_the_only_behaviour_is_accepted(name: str) -> 
         PyTorchJobOperator(task_id="train", image="digits", **{name: "else"})
 
 
-def test_their_names_work_in_default_args(backend: ScriptedBackend) -> None:
+def test_names_of_kubernetes_pod_operator_work_in_default_args(backend: ScriptedBackend) -> None:
     with DAG("training", schedule=None, default_args={"env_vars": {"LEVEL": "debug"}, "namespace": "team"}):
         task = PyTorchJobOperator(task_id="train", image="digits", wait_for_completion=False)
 
@@ -110,7 +110,7 @@ def test_their_names_work_in_default_args(backend: ScriptedBackend) -> None:
     assert {"name": "LEVEL", "value": "debug"} in container["env"]
 
 
-def test_their_names_work_in_mapped_tasks() -> None:
+def test_names_of_kubernetes_pod_operator_work_in_mapped_tasks() -> None:
     """`partial` and `expand` refuse names that no constructor declares."""
     with DAG("training", schedule=None) as dag:
         PyTorchJobOperator.partial(task_id="train", image="digits", cmds=["python"]).expand(arguments=[["a"], ["b"]])

@@ -123,20 +123,6 @@ def test_an_eviction_uses_none_of_airflows_retries(serve: Callable[[Any], None],
     assert (backend.attempts, backend.together, task.deferrals) == ([1, 2, 3], [1, 1, 1], 3 * deferrable)
 
 
-@each_row("deferrable", [False, True])
-def test_the_end_of_the_budget_is_a_failure_that_says_so(serve: Callable[[Any], None], *, deferrable: bool) -> None:
-    backend = PreemptingStandIn("evicted", "evicted")
-    serve(backend)
-    task = Task(serve, deferrable=deferrable, max_preemptions=1)
-
-    with pytest.raises(AirflowException, match="ended it 2 times, and max_preemptions=1 allows no further attempt"):
-        task.runs()
-
-    assert task.ti.pushed["diagnosis"]["cause"] == "evicted"
-    assert len(task.ti.pushed["preemptions"]) == 2
-    assert backend.created == 2
-
-
 @each_row(
     ("arguments", "created"),
     [
@@ -160,24 +146,14 @@ def test_the_default_is_three_where_a_failure_is_worth_another_attempt(
     assert backend.created == created
 
 
-def test_a_limit_of_the_pod_itself_is_no_preemption_although_its_author_retries_it(
-    serve: Callable[[Any], None],
-) -> None:
-    backend = PreemptingStandIn("own limit")
-    serve(backend)
-
-    with pytest.raises(AirflowException):
-        Task(serve, retry_on=["evicted"]).runs()
-
-    assert backend.created == 1
-
-
 class TestThePause:
     @pytest.fixture(autouse=True)
     def _long(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(preemptions, "_FIRST_PAUSE", 200.0)
 
-    def test_it_is_waited_in_the_triggerer(self, serve: Callable[[Any], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_pause_is_waited_for_in_the_triggerer(
+        self, serve: Callable[[Any], None], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         backend = PreemptingStandIn("evicted", "evicted")
         serve(backend)
         task = Task(serve, deferrable=True)
@@ -220,21 +196,6 @@ class TestThePause:
             made.execute(context())
 
         assert (backend.created, backend.running, ended) == (2, [], [1, 2])
-
-    @each_row("deferrable", [False, True])
-    def test_execution_timeout_is_one_deadline_for_all_attempts(
-        self, serve: Callable[[Any], None], *, deferrable: bool
-    ) -> None:
-        """The pause would pass it, so the try ends at once, as timed out."""
-        backend = PreemptingStandIn("evicted", "evicted")
-        serve(backend)
-        task = Task(serve, deferrable=deferrable, execution_timeout=timedelta(seconds=150))
-        task.ti.start_date = datetime.now(UTC)
-
-        with pytest.raises(AirflowTaskTimeout, match="its deadline passes before the next attempt begins"):
-            task.runs()
-
-        assert (backend.created, task.ti.pushed["diagnosis"]["cause"]) == (2, "timed_out")
 
 
 @each_row("state", ["failed", "success", "restarting", "none"])

@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from fakes import ScriptedBackend
 
 LIMIT = 16 * 1024
-PATTERN = r"update (?P<step>\d+) of (?P<total>\d+), L=(?P<loss>[\d.]+)"
 
 
 def trains(backend: ScriptedBackend, condition: str | None = None, *, steps: int = 3) -> None:
@@ -136,16 +135,6 @@ def test_a_pattern_of_the_task_says_what_is_a_step(backend: ScriptedBackend, com
 
     assert (pushed["epoch"], pushed["step"]) == (3.0, None)
     assert deferred.value.trigger.serialize()[1]["progress"] == r"loss=(?P<loss>[\d.]+)"
-
-
-async def test_a_trigger_reads_lines_by_the_pattern_of_the_task(backend: ScriptedBackend, comms: FakeComms) -> None:
-    show(backend, "Succeeded")
-    backend.lines = [line(1, "update 7 of 9, L=0.5")]
-
-    event = await fired(trigger_of(job_object(annotations=OWNED), progress=PATTERN))
-
-    told = JobEvent.from_dict(event).required_outcome().progress
-    assert (told["step"], told["total"], told["metrics"]) == (7, 9, {"loss": 0.5})
 
 
 @pytest.mark.parametrize("condition", ["Succeeded", "Failed"])

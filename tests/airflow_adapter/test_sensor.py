@@ -127,14 +127,6 @@ def test_a_job_that_failed_fails_the_task_without_a_retry(backend: ScriptedBacke
         sensor().poke(context())
 
 
-def test_a_job_without_its_declared_model_fails_the_task(backend: ScriptedBackend) -> None:
-    show(backend, job_object("digits", "Succeeded", annotations=OURS))
-    backend.report = OutputReport(model=OutputFacts(exists=False), tfevents=None)
-
-    with pytest.raises(AirflowFailException, match="model"):
-        sensor().poke(context())
-
-
 @pytest.mark.parametrize(
     ("instead", "message"),
     [

@@ -32,7 +32,6 @@ from ptjob_provider.airflow.task_log import progress_store
 from ptjob_provider.airflow.task_log.progress_store import PROGRESS
 from ptjob_provider.airflow.task_log.rate_limiter import RateLimiter
 from ptjob_provider.core.backend import Observation
-from ptjob_provider.core.errors import PermissionDenied
 from ptjob_provider.core.identity import UNFOLLOWED_ANNOTATION
 from ptjob_provider.core.run.outcome import Outcome
 
@@ -178,17 +177,6 @@ async def test_the_event_tells_how_the_job_ended(
     assert log_of(made) == ["line 1", "line 2"]
 
 
-async def test_a_deadline_deletes_the_job_before_the_event(backend: ScriptedBackend, comms: FakeComms) -> None:
-    """`execution_timeout` applies while deferred."""
-    show(backend)
-    backend.log_hangs = False
-
-    received = JobEvent.from_dict(await fired(trigger(deadline="2026-11-20T10:00:00+00:00")))
-
-    assert received.required_outcome().outcome is Outcome.TIMED_OUT
-    assert not backend.jobs
-
-
 async def test_an_error_of_ours_is_an_event_that_is_not_retried(
     monkeypatch: pytest.MonkeyPatch, comms: FakeComms
 ) -> None:
@@ -200,15 +188,6 @@ async def test_an_error_of_ours_is_an_event_that_is_not_retried(
     with pytest.raises(TriggerFailed, match=r"\[ptjob\] backend") as error:
         JobEvent.from_dict(event).required_outcome()
     assert not error.value.retryable
-
-
-async def test_a_connection_that_the_triggerer_does_not_know_is_an_event(comms: FakeComms) -> None:
-    """The error says where to define the connection; the job continues for the next try."""
-    event = await fired(trigger(kubernetes_conn_id="gpu_cluster"))
-
-    with pytest.raises(TriggerFailed, match="'gpu_cluster' is unknown to the triggerer") as error:
-        JobEvent.from_dict(event).required_outcome()
-    assert error.value.retryable
 
 
 async def test_an_unexpected_error_is_an_event_that_can_be_retried(backend: ScriptedBackend, comms: FakeComms) -> None:
@@ -284,22 +263,6 @@ async def test_on_kill_keeps_a_job_that_the_last_try_has_left_running_since_the_
     assert bool(backend.jobs) is kept
 
 
-async def test_a_passing_refusal_is_waited_out_and_logged_in_the_task(
-    backend: ScriptedBackend, comms: FakeComms, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("ptjob_provider.core.run.api_errors._PAUSE", (0.01, 0.01))
-    show(backend, "Succeeded")
-    backend.refusals["watch"] = [PermissionDenied("pods is forbidden (403)", code=403)] * 3
-    made = trigger()
-
-    received = JobEvent.from_dict(await fired(made))
-
-    logger: Any = made._log
-    assert received.required_outcome().outcome is Outcome.SUCCEEDED
-    assert "pods is forbidden (403). The job is left as it is" in logger.text
-    assert "the API server answers again" in logger.text
-
-
 async def test_on_kill_after_the_event_does_nothing(backend: ScriptedBackend, comms: FakeComms) -> None:
     show(backend, "Succeeded")
     made = trigger()
@@ -344,17 +307,6 @@ async def test_a_trigger_goes_on_with_the_log_where_an_earlier_run_stopped(
     await fired(made)
 
     assert log_of(made) == lines
-
-
-async def test_a_cursor_that_an_older_version_has_stored_is_read(backend: ScriptedBackend, comms: FakeComms) -> None:
-    show(backend, "Succeeded", lines=3)
-    store_cursor(comms, 2)
-    comms.xcoms[PROGRESS] |= {"is_last": True, "writers": {"4f2a": None}}
-    made = trigger()
-
-    await fired(made)
-
-    assert log_of(made) == [MARK, "line 3"]
 
 
 async def test_a_triggerer_that_gets_its_trigger_back_repeats_the_lines_that_airflow_truncated(
@@ -516,18 +468,6 @@ async def test_a_place_in_the_log_that_airflow_does_not_tell_costs_repeated_line
     assert payload["conclusion"]["outcome"] == Outcome.SUCCEEDED
     assert mark.startswith("── lines since the beginning may be repeated: Airflow did not say")
     assert lines == ["line 1", "line 2"]
-
-
-async def test_a_stored_place_in_another_jobs_log_is_not_used(backend: ScriptedBackend, comms: FakeComms) -> None:
-    """An ended try left the cursor, and the task continues with the next job."""
-    show(backend, lines=2)
-    store_cursor(comms, 1, uid="u-0")
-    made = trigger(deferred_at=datetime.now(UTC).isoformat())
-
-    async with running(made, lines=2):
-        await until(lambda: comms.xcoms[PROGRESS]["uid"] == "u-1", "this trigger on record")
-
-    assert log_of(made) == ["line 1", "line 2"]
 
 
 async def test_an_event_waits_for_its_log_as_long_as_some_of_it_leaves(
