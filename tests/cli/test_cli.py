@@ -23,7 +23,6 @@ from ptjob_provider.cli.logs import find_replica
 from ptjob_provider.cli.target import Target, airflow_section
 from ptjob_provider.core.backend import Observation
 from ptjob_provider.core.spec import TrainingJob
-from recorded import recorded
 from rows import each_row
 from same_fields import rendered
 
@@ -224,13 +223,6 @@ def test_the_since_options_print_only_recent_lines(machine: Machine) -> None:
     assert machine.ptjob("logs", name, "--since-time", "2999-01-01").stdout == ""
 
 
-def test_the_log_of_another_container_is_named_as_a_file(ended: Machine) -> None:
-    result = ended.ptjob("logs", "good", "-c", "init-code")
-
-    assert result.exit_code == 2
-    assert f"{ended.root}/jobs/default/good/logs/good-master-0/init-code.log" in result.output
-
-
 def test_logs_of_a_replica_that_never_ran_say_why_there_are_none(machine: Machine) -> None:
     """Its init container failed, and its log says why. No output is empty."""
     before = json.dumps({"name": "prepares", "image": "none", "command": ["sh", "-c", "echo gone; exit 3"]})
@@ -245,25 +237,6 @@ def test_logs_of_a_replica_that_never_ran_say_why_there_are_none(machine: Machin
     assert failed.stderr == followed.stderr == every.stderr
     assert "init container prepares exited with code 3: its last line is “gone”" in failed.stderr
     assert failed.stderr.endswith("; more: ptjob get failed\n")
-
-
-@each_row("follow", [True, False])
-def test_an_image_that_cannot_be_pulled_is_why_there_is_no_log(
-    monkeypatch: pytest.MonkeyPatch, *, follow: bool
-) -> None:
-    """As recorded on a cluster."""
-    story = recorded("trainjob-image-missing")
-    job = {**story["job"], "status": story["seen"][-1].get("status", story["job"]["status"])}
-    backend, meta = ScriptedBackend(), story["job"]["metadata"]
-    backend.jobs[meta["namespace"], meta["name"]] = job
-    backend.worlds = [Observation(job=job, pods=tuple(story["seen"][-1]["pods"]))]
-    monkeypatch.setattr(Target, "open", lambda _: backend)
-    words = ["--backend", "local", "-n", meta["namespace"], "logs", meta["name"], *(["-f"] if follow else [])]
-
-    result = CliRunner().invoke(main, words)
-
-    assert result.exit_code == 1
-    assert re.search("has no log, its training has not begun: .*(ErrImagePull|ImagePull)", result.stderr)
 
 
 @each_row(

@@ -104,14 +104,6 @@ def test_a_pattern_of_the_user_is_read_and_follow_has_it_too(machine: Machine, t
     assert during[-2:] == ["update 3 of 4, L=0.25", "step 3/4 (75%) · loss 0.25"]
 
 
-def test_a_pattern_that_cannot_be_used_is_refused_before_anything_is_submitted(machine: Machine) -> None:
-    result = machine.ptjob("run", "--name", "live", "--progress", "(", "python", "-c", "pass")
-
-    assert result.exit_code == 2
-    assert "Invalid value for '--progress': '(' is not a regular expression of RE2: missing ): (" in result.stderr
-    assert machine.ptjob("list", "-o", "name").stdout == ""
-
-
 TEXTS = {
     "nothing": (None, ""),
     "all": (

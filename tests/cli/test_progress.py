@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from api_server_stand_in import SILENT, STALLED, StandInApiServer, stand_in_api_server
+from api_server_stand_in import StandInApiServer, stand_in_api_server
 from cluster.shell import until
 from fakes import ScriptedBackend
 from ptjob_provider import train
@@ -247,20 +247,6 @@ async def test_progress_takes_one_request_for_the_last_lines() -> None:
     assert found.curve.to_dict()["metrics"] == {"loss": [9.0, 8.0, 7.0, 6.0]}
 
 
-@pytest.mark.skips_waits
-@each_row("step", [SILENT, STALLED, (200, "failed to resolve the log's path"), 403, 500])
-async def test_a_log_that_does_not_come_is_an_error_within_seconds(step: Any) -> None:
-    """Whatever the node does: a text of the kubelet's own is no line of the program either."""
-    clock = asyncio.get_running_loop().time
-    async with served() as (server, inspector):
-        server.answers = lambda _: step
-        began = clock()
-        with pytest.raises((ClusterUnavailable, PermissionDenied)):
-            await read(inspector, JobRef.of(job()), (REPLICA, "pytorch"))
-
-    assert clock() - began < 60  # a followed log that is silent is given up after an hour
-
-
 async def test_a_log_without_an_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its lines are there as soon as they are read, so that nothing is ever waited for."""
 
@@ -391,17 +377,6 @@ def test_a_hostile_log_neither_breaks_the_terminal_nor_what_programs_read(machin
     assert told["progress"]["step"] == 2
     assert {"loss": 2.0, "\ufffd": 2.0}.items() <= told["progress"]["metrics"].items()
     assert column(listed, "STEP") == ["2/9"]
-
-
-@pytest.mark.usefixtures("patient")
-def test_a_long_log_is_read_from_its_end(machine: Machine) -> None:
-    program = "import sys\nsys.stdout.write('step 1/9\\n' + 'x\\n' * 1_000_000 + 'step 5/9\\n')"
-    machine.submit("trains", program)
-    machine.finish("trains")
-
-    told = json.loads(machine.ptjob("get", "trains", "-o", "json").stdout)["progress"]
-
-    assert (told["step"], told["rate"]) == (5, None), "the first line is not among them"
 
 
 # --- a handle

@@ -401,29 +401,20 @@ def test_following_a_job_of_somebody_else_changes_nothing(machine: Machine) -> N
     assert "ptjob-provider/diagnosis" in annotations(machine, name)
 
 
-def test_an_interrupt_deletes_only_what_is_adopted_or_ones_own(machine: Machine) -> None:
+def test_an_interrupt_or_a_timeout_deletes_only_what_is_adopted_or_ones_own(machine: Machine) -> None:
     """An Airflow task may wait for the job: a user who stops following it must not delete it."""
-    theirs = machine.submit("theirs", LOSES)
-
-    refused = machine.ptjob("follow", "--delete-on-interrupt", theirs)
-    adopted = machine.ptjob("follow", "--delete-on-interrupt", "--adopt", theirs)
-
-    assert refused.exit_code == 2
-    assert f"--delete-on-interrupt would delete default/{theirs}, which something else made; --adopt" in refused.output
-    assert adopted.exit_code == 1
-    assert "ValueError: loss is nan" in adopted.stderr
-
-
-def test_a_timeout_deletes_only_what_is_adopted_or_ones_own(machine: Machine) -> None:
-    """It counts from the job's start; a retry may succeed."""
     theirs = machine.submit("theirs", LOSES)
     machine.ptjob("submit", "--name", "mine", "--image", "none", "python", "-c", RUNS_ON)
 
-    refused = machine.ptjob("follow", "--timeout", "1h", theirs)
+    for option in (("--delete-on-interrupt",), ("--timeout", "1h")):
+        refused = machine.ptjob("follow", *option, theirs)
+        assert refused.exit_code == 2
+        assert f"{option[0]} would delete default/{theirs}, which something else made; --adopt" in refused.output
+    adopted = machine.ptjob("follow", "--delete-on-interrupt", "--adopt", theirs)
     mine = machine.ptjob("follow", "--timeout", "1s", "mine")
 
-    assert refused.exit_code == 2
-    assert f"--timeout would delete default/{theirs}, which something else made; --adopt" in refused.output
+    assert adopted.exit_code == 1
+    assert "ValueError: loss is nan" in adopted.stderr
     assert mine.exit_code == 75
     wait(lambda: machine.ptjob("get", "mine").exit_code == 3)
 
@@ -471,19 +462,6 @@ def test_files_of_local_jobs_can_be_read_only_by_their_user(machine: Machine, *,
     assert len(files) > 3
     assert {each.name: oct(each.stat().st_mode & 0o077) for each in files} == {each.name: "0o0" for each in files}
     assert oct(machine.root.stat().st_mode & 0o777) == ("0o755" if is_there else "0o700")
-
-
-def test_fields_that_do_not_apply_locally_are_events(machine: Machine) -> None:
-    """Fields without effect here are the first events."""
-    machine.ptjob("run", "--name", "short", "--image", "none", "--queue", "team", "true")
-
-    rows = json.loads(machine.ptjob("events", "short", "-o", "json").stdout)
-
-    first = [row["message"] for row in rows if row["reason"] == "NotApplied"]
-    assert [row["message"] for row in rows[: len(first)]] == first
-    assert any("queue" in message for message in first)
-    assert "NotApplied" in machine.ptjob("get", "short", "-e").output
-    assert machine.ptjob("events", "none").exit_code == 3
 
 
 def phase(machine: Machine, name: str) -> str:

@@ -60,16 +60,12 @@ def with_kubeconfig(home: Path) -> Path:
         ({"backend": "local"}, "[ptjob]\nbackend = kubernetes\n", {"KUBECONFIG": "/k"}, "local"),
         ({"backend": "kubernetes"}, "", {"PTJOB_BACKEND": "local", "PTJOB_LOCAL_ROOT": "/jobs"}, "kubernetes"),
         ({"context": "staging"}, "", {"PTJOB_BACKEND": "local"}, "kubernetes"),
-        ({"context": "staging"}, "", {"PTJOB_LOCAL_ROOT": "/jobs"}, "kubernetes"),
         ({"kubeconfig": "/k"}, "", {"AIRFLOW__PTJOB__BACKEND": "local"}, "kubernetes"),
         ({"root": "/jobs"}, "", {"PTJOB_BACKEND": "kubernetes"}, "local"),
         ({}, "", {"PTJOB_BACKEND": "LOCAL", "KUBECONFIG": "/k"}, "local"),
         ({}, "[ptjob]\nbackend = kubernetes\n", {"PTJOB_LOCAL_ROOT": "/c"}, "local"),
-        ({"root": "/jobs"}, "[ptjob]\nbackend = kubernetes\n", {}, "local"),
-        ({"context": "staging"}, "[ptjob]\nbackend = local\n", {}, "kubernetes"),
         ({"kubeconfig": "/k"}, "", {}, "kubernetes"),
         ({}, "[ptjob]\nbackend = local\n", {"KUBECONFIG": "/k"}, "local"),
-        ({}, "[ptjob]\nlocal_root = /jobs\n", {"KUBECONFIG": "/k"}, "local"),
         ({}, "", {"KUBECONFIG": "/k"}, "kubernetes"),
         ({}, "", {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, "kubernetes"),
         ({}, "[ptjob]\nbackend = local\n", {"AIRFLOW__PTJOB__BACKEND": "kubernetes"}, "kubernetes"),
@@ -87,7 +83,6 @@ def test_the_back_end_is_the_requested_the_configured_or_the_one_that_is_there(
     ("options", "environ", "message"),
     [
         ({"backend": "local", "context": "c"}, {}, "--context selects a cluster and --backend local for this machine"),
-        ({"root": "/jobs", "kubeconfig": "/k"}, {}, "--kubeconfig selects a cluster and --root for this machine"),
         (
             {"backend": "kubernetes", "root": "/jobs"},
             {},
@@ -146,7 +141,6 @@ def test_an_empty_namespace_counts_as_not_given() -> None:
     [
         ({}, "ml"),
         ({"context": "staging"}, "default"),
-        ({"context": "unknown"}, "default"),
         ({"namespace": "vision"}, "vision"),
         ({"backend": "local"}, "default"),
     ],
@@ -156,31 +150,6 @@ def test_the_namespace_is_the_contexts_as_for_kubectl(home: Path, options: dict[
     with_kubeconfig(home)
 
     assert find_target(TargetOptions(**options), {}).namespace == namespace
-
-
-def test_of_several_kubeconfigs_the_first_that_says_something_counts(home: Path) -> None:
-    """By kubectl's rule for $KUBECONFIG."""
-    first = home / "first"
-    first.write_text(yaml.safe_dump({"current-context": "staging", "contexts": []}))
-
-    place = find_target(TargetOptions(), {"KUBECONFIG": f"{home}/none:{first}:{with_kubeconfig(home)}"})
-
-    assert place.namespace == "default"
-    assert (
-        find_target(TargetOptions(context="production"), {"KUBECONFIG": f"{first}:{home}/.kube/config"}).namespace
-        == "ml"
-    )
-
-
-def test_a_file_that_is_no_kubeconfig_is_named(home: Path) -> None:
-    """The message does not show its content."""
-    (home / "broken").write_text("token: [s3cret")
-    place = find_target(TargetOptions(kubeconfig=str(home / "broken")), {})
-
-    with pytest.raises(InvalidSpec, match=f"{home}/broken: not a kubeconfig") as raised:
-        place.namespace  # noqa: B018 - reading it raises
-
-    assert "s3cret" not in str(raised.value)
 
 
 @each_row(

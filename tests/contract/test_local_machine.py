@@ -21,7 +21,7 @@ from cluster.fixtures import import_or_skip
 from fakes import ListSink, MemoryStore
 from local_world import environment, processes_of, supervisor_of
 from ptjob_provider.core.diagnosis import Cause
-from ptjob_provider.core.errors import ClusterUnavailable, JobFailed, UnsupportedByBackend
+from ptjob_provider.core.errors import ClusterUnavailable, JobFailed
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.local.backend import LocalBackend
 from ptjob_provider.core.local.config import LocalConfig
@@ -336,28 +336,6 @@ async def test_an_image_is_stood_in_for_by_its_context(machine: Callable[..., Wo
     assert any("not applied: RUN, USER" in event["message"] for event in seen[-1].events)
 
 
-async def test_fields_that_cannot_be_honoured_are_refused_before_anything_starts(
-    machine: Callable[..., World], tmp_path: Path
-) -> None:
-    """No directory is created. All rules: tests/core/test_local_admission.py."""
-    world = machine()
-
-    with pytest.raises(UnsupportedByBackend, match=r"spec\.runPolicy\.suspend: jobs cannot be suspended"):
-        await world.submit(world.job("no", "pass", suspend=True))
-
-    assert not (tmp_path / "root/jobs/default/no").exists()
-
-
-async def test_a_running_job_is_not_suspended(machine: Callable[..., World]) -> None:
-    world = machine()
-    ref = await world.submit(world.job("runs", SLEEP))
-
-    with pytest.raises(UnsupportedByBackend, match="delete the job and submit it again"):
-        await world.backend.patch(ref, {"spec": {"runPolicy": {"suspend": True}}})
-
-    assert "suspend" not in (await world.backend.get("PyTorchJob", "default", "runs"))["spec"]["runPolicy"]
-
-
 async def test_the_first_failure_ends_the_job_whatever_its_policies(machine: Callable[..., World]) -> None:
     """Nothing is restarted and nothing runs on; one sentence names the policies that do not apply."""
     world = machine()
@@ -541,30 +519,24 @@ TRAINS = """
     import os, pathlib, sys, zipfile
     folder = pathlib.Path(os.environ["PTJOB_CHECKPOINT_DIR"])
     folder.mkdir(exist_ok=True)
-    newest = os.environ.get("PTJOB_RESUME_FROM") if {resumes} else None
-    begin = int(pathlib.Path(newest).stem.removeprefix("step-")) if newest else 0
-    for step in range(begin + 1, begin + 8):
-        print(f"step {{step}}/1000 loss: 0.5", flush=True)
-        if step == begin + 5:
-            with zipfile.ZipFile(folder / f"step-{{step}}.pt", "w") as file:
+    for step in range(1, 8):
+        print(f"step {step}/1000 loss: 0.5", flush=True)
+        if step == 5:
+            with zipfile.ZipFile(folder / f"step-{step}.pt", "w") as file:
                 file.writestr("archive/data.pkl", b".")
     sys.exit(3)
 """
 
 
-@pytest.mark.parametrize("resumes", [True, False])
-async def test_a_program_that_does_not_resume_ends_the_retries(
-    machine: Callable[..., World], tmp_path: Path, *, resumes: bool
-) -> None:
+async def test_a_program_that_does_not_resume_ends_the_retries(machine: Callable[..., World], tmp_path: Path) -> None:
     """Each attempt makes seven steps, saves after the fifth, and fails."""
     world, store = machine(), MemoryStore()
     (tmp_path / "root/claims/default/state").mkdir(parents=True)
-    program = textwrap.dedent(TRAINS).format(resumes=resumes)
     fields = {
         "volumes": ["state:/state"],
         "checkpoints": "/state/ckpt",
         "workers": 1,
-        "command": ["python", "-c", program],
+        "command": ["python", "-c", textwrap.dedent(TRAINS)],
     }
     job = TrainingJob.parse(name="trains", namespace="default", image=world.image, **fields)
     causes, said = [], []
@@ -589,13 +561,6 @@ async def test_a_program_that_does_not_resume_ends_the_retries(
         causes.append(error.value.diagnosis.cause)
         said.append(re.sub(r" \(.*?\)", "", snapshot.resumed))
 
-    if resumes:
-        assert causes == [Cause.EXIT_CODE] * 3
-        assert said == [
-            "",
-            *(f"attempt {n} resumed at step {s} of 1,000; 2 steps repeated" for n, s in [(2, 5), (3, 10)]),
-        ]
-    else:
-        assert causes == [Cause.EXIT_CODE, Cause.EXIT_CODE, Cause.NO_PROGRESS]
-        anew = "began at step 0 although a checkpoint of step 5 was there: the program does not resume"
-        assert said == ["", f"attempt 2 {anew}", f"attempt 3 {anew}"]
+    assert causes == [Cause.EXIT_CODE, Cause.EXIT_CODE, Cause.NO_PROGRESS]
+    anew = "began at step 0 although a checkpoint of step 5 was there: the program does not resume"
+    assert said == ["", f"attempt 2 {anew}", f"attempt 3 {anew}"]

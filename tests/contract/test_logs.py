@@ -159,18 +159,6 @@ async def test_following_ends_when_the_job_is_deleted(world: World) -> None:
     assert await reading == ["only"]
 
 
-async def test_a_log_can_be_read_after_the_end(world: World) -> None:
-    """From any replica, any number of times."""
-    worker = "import pathlib; print('w'); pathlib.Path('/state/w').touch()"
-    pod = {"volumes": [{"name": "s", "persistentVolumeClaim": {"claimName": "s"}}]}
-    container = {"volumeMounts": [{"name": "s", "mountPath": "/state"}]}
-    master = f"print('m')\n{held(until='w')}"
-    ref, _ = await world.run(world.job("after", master, worker, pod=pod, container=container))
-
-    assert await world.text(ref, "after-master-0") == await world.text(ref, "after-master-0") == ["m"]
-    assert await world.text(ref, "after-worker-0") == ["w"]
-
-
 async def test_an_endless_log_is_read_in_bounded_steps(world: World) -> None:
     """Other tasks run at least once in some thousand lines, although the log is read as fast as possible."""
     program = "import sys\nwhile True: sys.stdout.write('y' * 99 + chr(10))"

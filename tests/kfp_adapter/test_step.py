@@ -125,15 +125,6 @@ def test_values_that_kubeflow_pipelines_would_change_are_texts(
     assert "return_value.seed (an integer beyond 2^53)" in said
 
 
-def test_a_model_is_copied_where_that_was_asked_for(local_step: LocalStep) -> None:
-    """The artifact's path has the bytes, which kfp uploads to the run's store."""
-    local_step.run(TRAINS, model=MODEL, model_artifact="copy")
-
-    model = local_step.artifacts["trained_model"]
-    assert Path(model.path).read_text() == "weights"
-    assert (model.uri, model.metadata["uri"]) == (model.path, MODEL)
-
-
 def test_a_job_that_fails_fails_the_step_and_the_diagnosis_comes_first(
     local_step: LocalStep, capsys: pytest.CaptureFixture[str]
 ) -> None:
