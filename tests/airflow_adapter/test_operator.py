@@ -259,7 +259,7 @@ def test_the_resumed_task_knows_the_verdict_without_the_cluster(backend: Scripte
         (Outcome.TIMED_OUT, Cause.TIMED_OUT, {"never_retry_on": ["timed_out"]}, AirflowFailException),
     ],
 )
-def test_the_author_has_the_last_word_on_a_retry(
+def test_the_authors_lists_decide_on_a_retry(
     backend: ScriptedBackend, outcome: Outcome, cause: Cause, arguments: dict[str, Any], raised: type[BaseException]
 ) -> None:
     """`retry_on` and `never_retry_on` override the diagnosis, through Airflow's own exceptions."""

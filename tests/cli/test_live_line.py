@@ -116,5 +116,5 @@ TEXTS = {
 
 
 @each_row(("progress", "text"), TEXTS.values())
-def test_a_state_in_words(progress: Progress | None, text: str) -> None:
+def test_a_state_is_shown_in_one_line(progress: Progress | None, text: str) -> None:
     assert progress_text(progress) == text

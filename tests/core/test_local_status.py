@@ -79,7 +79,7 @@ def test_a_deadline_counts_from_the_start(seconds: int, *, is_over: bool) -> Non
     assert not has(enormous, "Failed")
 
 
-def test_a_condition_keeps_its_first_words_and_time() -> None:
+def test_a_condition_keeps_its_first_message_and_time() -> None:
     before = with_condition({}, "Created", "first", now=NOW)
 
     assert with_condition(before, "Created", "second", now=NOW + timedelta(1)) == before

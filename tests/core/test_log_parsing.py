@@ -41,7 +41,7 @@ def test_a_line_without_a_timestamp_has_the_one_before_it() -> None:
     assert [line.timestamp for line in lines] == [RUN.started_at, T1.decode(), T1.decode()]
 
 
-def test_an_unfinished_line_is_the_containers_and_other_words_are_the_kubelets() -> None:
+def test_an_unfinished_line_is_kept_and_an_error_of_the_kubelet_is_raised() -> None:
     """The kubelet reports a failed read inside the log stream."""
     cut, refused = LogReader(RUN, None), LogReader(RUN, None)
     list(cut.feed(T1 + b" last words"))

@@ -39,7 +39,7 @@ def test_the_run_policy_stands_at_the_top_of_the_spec() -> None:
     }
 
 
-def test_the_training_operators_words_are_left_as_they_are() -> None:
+def test_a_job_for_the_training_operator_is_sent_unchanged() -> None:
     """Also for an unknown server, and for a change without a spec."""
     job = manifest()
     note = {"metadata": {"annotations": {"a": "b"}}}
@@ -75,7 +75,7 @@ def test_changes_at_the_end_are_converted_for_the_old_operator() -> None:
     assert PYTORCHJOB.expiring({"spec": {}}) is not None
 
 
-def test_an_object_in_the_old_words_is_known_and_so_are_its_pods() -> None:
+def test_an_object_with_the_old_operators_fields_and_its_pods_are_recognized() -> None:
     """The old operator uses other labels."""
     new = manifest()
     old = PYTORCHJOB.converted_for(new, OLD)

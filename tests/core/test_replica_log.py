@@ -308,7 +308,7 @@ async def test_words_of_the_kubelet_are_no_line() -> None:
     assert await texts(node) == ["at 2.0"]
 
 
-async def test_a_gateways_400_is_no_word_that_the_previous_runs_log_is_gone() -> None:
+async def test_a_gateways_400_does_not_mean_that_the_previous_runs_log_is_gone() -> None:
     node = ScriptedNode(
         runs=[run(2.0, 3.0), run(5.0, began=4, ended=True)], refusals=[InvalidSpec("<h1>400 Bad Request</h1>")]
     )

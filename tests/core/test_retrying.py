@@ -57,7 +57,7 @@ def test_another_cause_or_exception_is_not_meant(entry: str, error: str) -> None
     assert Retrying.of(None, [entry]).judge(found) == found
 
 
-def test_the_author_knows_better_than_the_list() -> None:
+def test_the_authors_lists_override_the_cause() -> None:
     """The message names the matching entry; if both lists match, the job is not retried."""
     found = judged(end(message=NAME_ERROR))
     helped = Retrying.of(["NameError"], None).judge(found)

@@ -212,7 +212,7 @@ def test_a_job_whose_pods_wait_says_why() -> None:
     assert told["curve"] == {"step": [], "at": [], "metrics": {}}
 
 
-def test_there_is_nothing_to_tell_before_the_job_is_followed() -> None:
+def test_a_state_is_empty_before_the_job_is_followed() -> None:
     assert (TrainingState().to_dict(), TrainingState().version) == ({}, (TrainingState().progress,))
 
 

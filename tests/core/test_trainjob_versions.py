@@ -31,7 +31,7 @@ def spec(fields: frozenset[str], **given: Any) -> Manifest:
     return found
 
 
-def test_the_newest_words_are_left_as_they_are() -> None:
+def test_a_job_for_the_newest_trainer_is_sent_unchanged() -> None:
     job = rendered(volumes=["data:/data"])
 
     assert TRAINJOB.converted_for(job, V2_3) is job

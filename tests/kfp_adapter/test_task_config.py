@@ -25,7 +25,7 @@ def test_a_step_without_settings_changes_nothing() -> None:
     assert pod_template(None) is None
 
 
-def test_the_jobs_own_words_win() -> None:
+def test_fields_of_the_job_win_over_those_of_its_step() -> None:
     """The step's settings, in turn, override the installation's."""
     installation = job_template({"pod_template": {"spec": {"nodeSelector": {"gpu": "old", "zone": "b"}}}}, field="t")
     config = TaskConfig(resources={"limits": {"cpu": "4"}}, node_selector={"gpu": "a100"})

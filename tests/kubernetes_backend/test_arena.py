@@ -290,7 +290,7 @@ def have_data(people: People, image: str, folder: Path) -> None:
     "command",
     ["submit pytorchjob", *("list", "get", "logs", "delete", "prune", "attach", "top job", "top node", "data list")],
 )
-def test_every_flag_that_arena_tells_of_is_on_the_page(arena_program: Path, command: str, tmp_path: Path) -> None:
+def test_every_flag_of_arenas_help_is_on_the_page(arena_program: Path, command: str, tmp_path: Path) -> None:
     """docs/tutorials/from-arena.md has every flag; tests of the command line check what it says about each."""
     words = [str(arena_program), *command.split(), "--help"]
     done = subprocess.run(words, env=bare_environment(tmp_path), capture_output=True, text=True, check=True)

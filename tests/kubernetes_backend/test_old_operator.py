@@ -108,7 +108,7 @@ class ScriptedOldOperator(ScriptedController):
         self.make_pod(job, f"{name}-{role}-{index}", labels, spec)
 
 
-async def test_a_job_is_said_in_its_words_and_followed_to_its_end(lab: Lab) -> None:
+async def test_a_job_has_the_old_operators_fields_and_is_followed_to_its_end(lab: Lab) -> None:
     """The run policy's fields are at the top level of its spec; pods are found by the operator's labels."""
     submission = await lab.submit("echo trained; echo no such class; exit 3", backoff_limit=3)
     operator = ScriptedOldOperator(lab.cluster, submission.ref)

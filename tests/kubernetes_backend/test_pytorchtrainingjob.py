@@ -105,7 +105,7 @@ def sayable(given: Mapping[str, Any]) -> Manifest | None:
         return None
 
 
-async def test_the_platform_knows_every_word_that_a_job_is_said_with(platform: Cluster, namespace: str) -> None:
+async def test_the_platform_drops_no_field_of_a_rendered_job(platform: Cluster, namespace: str) -> None:
     whole = {"kind": KIND, "name": "digits", "image": "digits:1", "workers": 2, "namespace": namespace}
     elastic = {"elastic_policy": {"min_replicas": 1, "max_replicas": 3, "max_restarts": 2, "rdzv_backend": "c10d"}}
     values = [value for name, value in FIELDS.items() if name not in {"namespace", "manifest"}]

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from kubernetes_backend.trainjobs import Lab
 
 
-async def test_a_job_that_succeeds_tells_its_programs_who_they_are(lab: Lab) -> None:
+async def test_programs_of_a_job_that_succeeds_have_their_ranks_and_addresses(lab: Lab) -> None:
     """Each node has the variables of torchrun and `env://`; rank 0 is completion index 0, and its log is the job's."""
     script = """
     echo "$RANK of $WORLD_SIZE at $MASTER_ADDR:$MASTER_PORT"

@@ -126,7 +126,7 @@ def test_the_batches_of_a_run_that_failed_are_new_again(store: LedgerStore) -> N
     ]
 
 
-def test_the_same_run_gets_its_own_again(store: LedgerStore) -> None:
+def test_a_run_that_asks_again_gets_its_own_batches(store: LedgerStore) -> None:
     """On a retry of its claim task; it also gets new batches, unless its training has begun."""
     store.record([batch("b1")])
     reserve(store, "first")
