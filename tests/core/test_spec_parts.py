@@ -186,6 +186,7 @@ def test_requests_and_limits_are_read_apart() -> None:
             {"container_resources": {"requests": {"gpu": 1}}},
             "container_resources.requests.gpu: 'gpu' is not allowed; allowed: a device resource",
         ),
+        ({"container_resources": {"limits": {"hugepages-2Mi": "x"}}}, "container_resources.limits.hugepages-2Mi: 'x'"),
         ({"container_resources": {"limits": {"a/b": "x"}}}, "limits.a/b: 'x' is not allowed; allowed: a number of"),
         (
             {"container_resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1500m"}}},
