@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
@@ -42,7 +43,7 @@ from ptjob_provider.core.outgoing import outgoing
 from ptjob_provider.core.run.api_errors import ApiErrors
 from ptjob_provider.core.run.follow import follow
 from ptjob_provider.core.run.lookup import find_job
-from ptjob_provider.core.run.outcome import deadline_after, raise_for
+from ptjob_provider.core.run.outcome import Outcome, deadline_after, raise_for
 from ptjob_provider.core.run.snapshot import look
 from ptjob_provider.core.run.submit import Submission
 from ptjob_provider.core.run.training_state import TrainingState
@@ -231,6 +232,7 @@ class PyTorchJobSensor(BaseSensorOperator):
 
         Raises:
             SensedFailure: the job failed, or a declared output is missing; a retry would have the same result.
+            OutputsNotVerified: the outputs could not be inspected; a retry inspects them again.
         """
         try:
             raise_for(submission.ref, outcome)
@@ -247,6 +249,8 @@ class PyTorchJobSensor(BaseSensorOperator):
         elif snapshot.diagnosis is not None:
             raise SensedFailure(submission.ref, snapshot.diagnosis)
         else:
+            if snapshot.unverified:
+                raise_for(submission.ref, replace(outcome, outcome=Outcome.UNVERIFIED, detail=snapshot.unverified))
             result = with_texts_masked(snapshot.to_dict())
         left = dict(outgoing(result, self.log.warning))
         log_success(self.log, submission.ref, left)

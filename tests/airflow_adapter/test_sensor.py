@@ -23,7 +23,7 @@ from ptjob_provider.airflow.sensors import PyTorchJobSensor
 from ptjob_provider.airflow.triggers import PyTorchJobTrigger
 from ptjob_provider.core.backend import Observation
 from ptjob_provider.core.diagnosis import Diagnosis
-from ptjob_provider.core.errors import PermissionDenied
+from ptjob_provider.core.errors import OutputsNotVerified, PermissionDenied
 from ptjob_provider.core.identity import OUTPUTS_ANNOTATION, REPORT_ANNOTATION
 from ptjob_provider.core.outputs.contract import OutputFacts, OutputReport, report_text
 from ptjob_provider.core.run.outcome import Outcome
@@ -125,6 +125,25 @@ def test_a_job_that_failed_fails_the_task_without_a_retry(backend: ScriptedBacke
 
     with pytest.raises(AirflowFailException, match="team/digits"):
         sensor().poke(context())
+
+
+@pytest.mark.parametrize("is_resumed", [False, True])
+def test_outputs_that_could_not_be_inspected_fail_the_try_and_a_retry_inspects_them(
+    backend: ScriptedBackend, *, is_resumed: bool
+) -> None:
+    """As after an operator: a model that nobody has seen is no result."""
+    given = context(StandInTaskInstance(max_tries=2))
+    show(backend, job_object("digits", "Succeeded", annotations=OURS))
+    backend.report = OutputsNotVerified("exceeded quota")
+
+    with pytest.raises(AirflowException, match=r"succeeded, but .*exceeded quota") as error:
+        sensor().execute_complete(given, SUCCEEDED) if is_resumed else sensor().poke(given)
+
+    assert not isinstance(error.value, AirflowFailException)
+    assert given["ti"].pushed["diagnosis"]["cause"] == "outputs_not_verified"
+
+    given["ti"].try_number, backend.report = 2, FOUND
+    assert sensor().poke(given)
 
 
 @pytest.mark.parametrize(
