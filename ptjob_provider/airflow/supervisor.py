@@ -249,9 +249,9 @@ class TaskStateAttemptStore:
         before = self._tries_before_clear
         is_repeated = self._try_number > before + 1
         attempts = await recall(backend, namespace, owner, is_repeated=is_repeated, own_kinds=own_kinds)
-        if (record := attempts.load()) is None:
+        record, job = attempts.load(), attempts.job
+        if record is None or job is None:
             return
-        job = await backend.get(record.kind, record.namespace, record.name)
         labels, phase = job["metadata"]["labels"], kinds.read_status(job).phase
         made_by = int(labels.get("try_number", 1))
         is_cleared = labels.get("max_tries") not in {None, str(self._max_tries)}

@@ -130,6 +130,27 @@ def test_a_job_that_is_gone_leaves_no_number(backend: ScriptedBackend) -> None:
     assert train(2)["attempt"] == 1
 
 
+@pytest.mark.usefixtures("comms")
+def test_the_next_attempt_follows_a_job_that_goes_while_it_is_recalled(
+    backend: ScriptedBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is being deleted: the list still has it. Its pods may run a little longer, and are waited for."""
+    train(1)
+    list_jobs = backend.list
+
+    async def list_jobs_that_go(*asked: Any) -> Any:
+        found = await list_jobs(*asked)
+        if found:
+            backend.jobs.clear()
+            backend.pods_stay = 1
+        return found
+
+    monkeypatch.setattr(backend, "list", list_jobs_that_go)
+
+    assert train(2)["attempt"] == 2
+    assert backend.pods_stay < 0
+
+
 @pytest.mark.parametrize(
     ("state", "kept"), [("failed", False), ("success", False), ("deferred", True), ("scheduled", True), (None, True)]
 )

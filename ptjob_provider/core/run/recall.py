@@ -141,11 +141,15 @@ class RecalledAttempts:
     Attributes:
         to_report: an earlier try's outcome that this try reports again, because its job is gone and no training is
             needed; None if there is none.
+        job: the object, as it was listed, that the record was rebuilt from; None if it was rebuilt from something else.
     """
 
-    def __init__(self, record: AttemptRecord | None, *, to_report: AttemptResult | None = None) -> None:
+    def __init__(
+        self, record: AttemptRecord | None, *, to_report: AttemptResult | None = None, job: Manifest | None = None
+    ) -> None:
         self._record = record
         self.to_report = to_report
+        self.job = job
 
     def load(self) -> AttemptRecord | None:
         """Return the rebuilt record, or the record that was saved last."""
@@ -192,7 +196,7 @@ async def recall(
         is_final = is_repeated and not note.retry_may_help
         return RecalledAttempts(note.record(ended=True), to_report=note if is_final else None)
     if newest is not None:
-        return RecalledAttempts(_record(newest, is_repeated=is_repeated))
+        return RecalledAttempts(_record(newest, is_repeated=is_repeated), job=newest)
     return RecalledAttempts(running)
 
 
