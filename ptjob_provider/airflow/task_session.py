@@ -407,9 +407,12 @@ class JobExecution:
             if fate_in_worker(state, may_retry=may_retry(self._ti)) is Fate.KEEP:
                 return f"{ref} is kept: {_WHY_KEPT.get(state, 'the next try adopts it')}"
             why = "this was the last try" if state == "running" else f"the task is {state}"
-            deleted = await delete_if_unfinished(self._session.backend, ref)
+            deleted = await delete_if_unfinished(self._session.backend, ref, submission=self._submission)
+            phase = None if deleted else await self._phase(ref)
         except (ClusterError, AirflowRuntimeError) as error:
             return _may_still_run(ref, error)
+        if phase is not None and not phase.is_terminal:
+            return f"{ref} is kept: a later try has it"
         return f"{ref} was deleted: {why}" if deleted else f"{ref} had already ended"
 
     def _leave_unfollowed(self, error: Exception) -> None:

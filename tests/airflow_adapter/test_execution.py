@@ -386,6 +386,19 @@ def test_the_alarm_of_a_try_that_was_frozen_keeps_the_job_of_a_later_try(comms: 
     assert (bool(frozen.backend.jobs), frozen.record.ended) == (True, False)
 
 
+def test_a_try_that_was_frozen_and_is_told_to_stop_keeps_the_job_of_a_later_try(comms: FakeComms) -> None:
+    """The later try was the last one, and has left the job running because it could not follow it."""
+    comms.state = "failed"
+    frozen = Try(StandInTaskInstance(max_tries=2))
+    frozen.submit()
+    frozen.next().submit()
+
+    with pytest.raises(TaskStopped, match="is kept: a later try has it"), frozen.execution.deciding_on_error():
+        raise StopRequested
+
+    assert frozen.backend.jobs
+
+
 def test_a_job_that_has_failed_by_airflows_alarm_ends_its_attempt(comms: FakeComms) -> None:
     trying = Try(StandInTaskInstance(max_tries=2))
     trying.submit()
