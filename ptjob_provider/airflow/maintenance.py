@@ -39,6 +39,8 @@ class TaskWaiters:
             )
         except AirflowRuntimeError as error:
             raise ClusterUnavailable(f"Airflow did not answer: {error}") from error
+        except (ArithmeticError, TypeError, ValueError) as error:  # anybody can edit a job's annotations
+            raise ClusterError("the ids in its owner annotation are those of no task instance") from error
         of_run: Mapping[str, Any] = states.get(run_id) or {}
         name = task_id if map_index is None else f"{task_id}_{map_index}"
         if name not in of_run:

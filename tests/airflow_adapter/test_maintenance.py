@@ -16,7 +16,13 @@ from airflow_adapter.stand_ins import FakeComms, StandInTaskInstance, job_object
 from ptjob_provider.airflow import maintenance
 from ptjob_provider.airflow.task_session import owner_of
 from ptjob_provider.core.errors import PermissionDenied
-from ptjob_provider.core.identity import MANAGED_LABEL, UNFOLLOWED_ANNOTATION, Instance, owner_annotation
+from ptjob_provider.core.identity import (
+    MANAGED_LABEL,
+    OWNER_ANNOTATION,
+    UNFOLLOWED_ANNOTATION,
+    Instance,
+    owner_annotation,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -109,6 +115,28 @@ def test_a_job_that_could_not_be_followed_is_spared_as_long_as_the_installation_
     swept()
 
     assert bool(backend.jobs) is kept
+
+
+@pytest.mark.parametrize(
+    "edited",
+    [{"map_index": "x"}, {"map_index": [3]}, {"map_index": float("inf")}, {"dag_id": 5}, {"run_id": ["run-1"]}],
+)
+def test_a_job_whose_ids_are_those_of_no_task_instance_is_kept_and_hides_no_other_job(
+    backend: ScriptedBackend, airflow: CommsThatKnow, edited: dict[str, Any]
+) -> None:
+    """Anybody who may edit jobs can write anything there."""
+    airflow.states = {"run-1": {"train": "failed"}}
+    with_job(backend, "edited")
+    with_job(backend, "orphan")
+    annotations = backend.jobs["team", "edited"]["metadata"]["annotations"]
+    owner = json.loads(annotations[OWNER_ANNOTATION])
+    annotations[OWNER_ANNOTATION] = json.dumps({**owner, "ids": {**owner["ids"], **edited}})
+
+    found = {each["name"]: each for each in swept()}
+
+    assert "whether its task waits is not known" in found["edited"]["error"]
+    assert found["orphan"]["stopped"]
+    assert [name for _, name in backend.jobs] == ["edited"]
 
 
 def test_an_airflow_that_does_not_answer_loses_no_job(backend: ScriptedBackend, airflow: CommsThatKnow) -> None:

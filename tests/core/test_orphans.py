@@ -239,6 +239,21 @@ async def test_a_task_does_not_wait_for_a_later_job_of_another_owner(owners: lis
     assert await swept(holding(*jobs), "running") == []
 
 
+@each_row("spec", [None, {"runPolicy": {"cleanPodPolicy": ["None"]}}])
+async def test_an_ended_job_whose_policy_cannot_be_read_is_one_whose_pods_may_run(spec: Any) -> None:
+    """An object that somebody has edited; no other job is spared for that."""
+    odd = {**finished(job("odd"), "Failed"), "spec": spec}
+    backend = holding(odd, job("good"))
+    backend.pods_stay = 1
+
+    assert [(finding.job.ref.name, finding.stopped) for finding in await swept(backend)] == [
+        ("odd", True),
+        ("good", True),
+    ]
+    assert backend.patches == [PYTORCHJOB.STOP_RUNNING_PODS]
+    assert [name for _, name in backend.jobs] == ["odd"]
+
+
 async def test_without_an_answer_the_job_is_kept_and_the_report_says_so() -> None:
     """Nothing is deleted on a guess."""
     backend = holding(job())

@@ -104,6 +104,12 @@ def controllers(job: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
     return kind_of(job).controllers(job)
 
 
+@contained(lambda _why, _job: False)
+def stops_by_itself(job: Mapping[str, Any]) -> bool:
+    """Return whether the operator stops the remaining pods when the job ends."""
+    return kind_of(job).stops_by_itself(job)
+
+
 @contained(lambda why, record, *_: history.with_notice(record, f"its pods cannot be read: {why}"))
 def observe(
     record: PodHistory,

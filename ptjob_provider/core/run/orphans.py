@@ -245,7 +245,7 @@ async def _uses_something(backend: Backend, job: Manifest) -> bool:
         return False
     if not kinds.read_status(job).phase.is_terminal:
         return True
-    return not kinds.kind_of(job).stops_by_itself(job) and not await backend.pods_gone(JobRef.of(job))
+    return not kinds.stops_by_itself(job) and not await backend.pods_gone(JobRef.of(job))
 
 
 async def _judge(waiters: Waiters, job: LiveJob, jobs: Sequence[LiveJob]) -> Orphan | None:
