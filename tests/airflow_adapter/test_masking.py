@@ -25,6 +25,7 @@ from airflow_adapter.stand_ins import (
 from ptjob_provider.airflow.masking import masked
 from ptjob_provider.airflow.outcome import JobEvent, failure_reported, push_result
 from ptjob_provider.airflow.sensors import PyTorchJobSensor
+from ptjob_provider.airflow.task_log.sink import CONTINUES, MAX_RECORD, TaskLog
 from ptjob_provider.airflow.task_session import airflow_errors
 from ptjob_provider.core.backend import Observation
 from ptjob_provider.core.diagnosis import Cause, Diagnosis
@@ -134,6 +135,18 @@ def test_the_diagnosis_in_xcom_of_a_failed_job_is_without_the_secret(
 
     assert "***" in ti.pushed["diagnosis"]["message"]
     assert SECRET not in json.dumps(ti.pushed)
+
+
+async def test_a_secret_where_a_long_line_is_cut_into_records_is_masked() -> None:
+    """Half a secret is not known as one."""
+    logger = ListLogger()
+    log = TaskLog(logger)
+
+    log.line(log_line(1, "x" * (MAX_RECORD - 5) + SECRET + "y" * MAX_RECORD))
+    log.flush()
+
+    text = "".join(record.removesuffix(CONTINUES) for record in logger.text.split("\n"))
+    assert text == "x" * (MAX_RECORD - 5) + "***" + "y" * MAX_RECORD
 
 
 @pytest.mark.parametrize("error", [ClusterUnavailable(f"no {SECRET}"), RuntimeError(f"no {SECRET}")])

@@ -123,7 +123,8 @@ class TaskLog:
             self._take_line(line)
 
     def _take_line(self, line: LogLine) -> None:
-        for text, continues, is_end in _pieces(line.text, continues=line.continues):
+        whole = masked(line.text) if len(line.text) > MAX_RECORD else line.text  # half a secret is not known as one
+        for text, continues, is_end in _pieces(whole, continues=line.continues):
             self._take(text + (CONTINUES if continues else ""), line.cursor if is_end else None)
 
     def _take(self, text: str, cursor: LogCursor | None) -> None:
