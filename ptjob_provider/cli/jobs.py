@@ -348,7 +348,8 @@ def prune(target: Target, *, since: timedelta, dry_run: bool, yes: bool) -> None
         return
     if not yes and not click.confirm(f"Delete {jobs} {target.where}?", err=True):
         raise Failure("nothing was deleted")
-    run(_delete_jobs(target, ended))
+    backend = target.open()
+    for_each(ended, lambda ref: _delete_job(backend, ref))
 
 
 async def _ended(target: Target, *, since: timedelta) -> dict[JobRef, datetime]:
@@ -357,12 +358,6 @@ async def _ended(target: Target, *, since: timedelta) -> dict[JobRef, datetime]:
     status_of = {JobRef.of(job): kinds.read_status(job) for job in await target.jobs(target.open(), {})}
     ended = {ref: status.finished_at for ref, status in status_of.items() if status.phase.is_terminal}
     return {ref: at for ref, at in ended.items() if at is not None and at <= before}
-
-
-async def _delete_jobs(target: Target, jobs: Mapping[JobRef, datetime]) -> None:
-    backend = target.open()
-    for ref in jobs:
-        await _delete_job(backend, ref)
 
 
 @click.command()

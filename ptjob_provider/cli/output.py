@@ -150,15 +150,15 @@ def cancel_on(*signals: int) -> None:
             loop.add_signal_handler(each, cancel)
 
 
-def for_each(names: Iterable[str], do: Callable[[str], Coroutine[Any, Any, None]]) -> None:
-    """Run `do` for each name, as kubectl does: print an error at once, and continue with the next name.
+def for_each(jobs: Iterable[T], do: Callable[[T], Coroutine[Any, Any, None]]) -> None:
+    """Run `do` for each job, as kubectl does: print an error at once, and continue with the next job.
 
     The exit code is that of the errors if they agree, else 1.
     """
     codes = set()
-    for name in names:
+    for job in jobs:
         try:
-            run(do(name))
+            run(do(job))
         except Failure as refused:
             refused.show()
             codes.add(refused.exit_code)
