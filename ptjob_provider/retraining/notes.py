@@ -45,6 +45,8 @@ def noted(annotations: Mapping[str, str], *, note: str, claim: str) -> tuple[lis
                 batches |= {each.key: each for each in _read(annotations[name].strip(), claim)}
             except InvalidSpec as error:
                 problems[name] = str(error)
+            except RecursionError:
+                problems[name] = f"its value has too many brackets within each other; allowed: {ALLOWED}"
     return list(batches.values()), problems
 
 

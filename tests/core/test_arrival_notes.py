@@ -87,6 +87,7 @@ WRONG = {
     "incoming/../../1": "path below the claim",
     "a\x07b": "path below the claim",
     "{": "it is no JSON",
+    "[" * 50_000: "too many brackets within each other",
     "[]": "a path below the claim, such as",
     "{}": "a path below the claim, such as",
     '{"batches": {}}': "a path below the claim, such as",
