@@ -53,6 +53,9 @@ MARKER = "_SUCCESS"
 
 KEY_BYTES, STAMP_BYTES = 8, 6
 
+LONGEST_NAME = 500 - len("@") - 2 * STAMP_BYTES
+"""Maximum characters of a batch's name, because the ledger stores an id of at most 500: the name, `@` and the stamp."""
+
 MOST = 2**53 - 1
 """Maximum reported size of a batch, so that sums of many sizes fit into the 64 bits of databases and of events."""
 
@@ -237,6 +240,8 @@ def _oddities(names: Collection[str], markers: Mapping[str, bool], rules: BatchR
     odd = {
         name: "its name has characters that cannot be printed; rename it" for name in names if not name.isprintable()
     }
+    long = f"its name has more than {LONGEST_NAME} characters; shorten it"
+    odd |= {name: long for name in names if len(name) > LONGEST_NAME}
     for name, is_file in sorted(markers.items()):
         if not is_file:
             odd[name] = f"its {rules.marker} is a folder; write an empty file of that name when the batch is complete"

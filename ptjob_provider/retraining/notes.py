@@ -13,7 +13,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.errors import InvalidSpec, one_of
-from ptjob_provider.retraining.batches import KEY_BYTES, STAMP_BYTES, ArrivedBatch, count, text
+from ptjob_provider.retraining.batches import KEY_BYTES, LONGEST_NAME, STAMP_BYTES, ArrivedBatch, count, text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -94,7 +94,7 @@ def _path(value: Any) -> str:
     pure = PurePosixPath(value) if isinstance(value, str) and value.isprintable() else PurePosixPath("..")
     if pure.is_absolute() or ".." in pure.parts or not pure.parts:
         raise InvalidSpec.of("its path", value, "allowed: a path below the claim, without '..' and no '/' before it")
-    return str(pure)
+    return text("its path", str(pure), LONGEST_NAME, least=1)
 
 
 def _digest(parts: tuple[object, ...]) -> bytes:

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ptjob_provider.retraining.batches import (
+    LONGEST_NAME,
     MOST_BATCHES,
     REMEMBERED,
     SWEEP,
@@ -21,6 +22,7 @@ from ptjob_provider.retraining.batches import (
     group,
     payloads,
 )
+from ptjob_provider.retraining.reservations import batches_of
 from ptjob_provider.retraining.troubles import SourceTrouble, Troubles, pause_after
 from rows import each_row
 
@@ -70,6 +72,7 @@ class Watched:
         return Watched(self.rules, Watermark.from_pages(self.arrivals.watermark.pages()))
 
 
+LONG = "b" * (LONGEST_NAME + 1)
 DATA, MARKER = file("b/1.npz"), file("b/_SUCCESS", 0)
 
 
@@ -203,9 +206,10 @@ def test_a_new_marked_batch_asks_for_a_second_look() -> None:
         ([DATA, StoredFile("b/_SUCCESS", is_folder=True)], "its _SUCCESS is a folder"),
         ([MARKER], "no data"),
         ([file("a\nb/1"), file("a\nb/_SUCCESS")], "cannot be printed"),
+        ([file(f"{LONG}/1"), file(f"{LONG}/_SUCCESS")], "more than 487 characters"),
         ([DATA, MARKER, StoredFile("b/", is_folder=True, trouble="/b may not be read")], "/b may not be read"),
     ],
-    ids=["a folder as marker", "a marker alone", "a broken name", "a folder that may not be read"],
+    ids=["a folder as marker", "a marker alone", "a broken name", "a long name", "a folder that may not be read"],
 )
 def test_a_malformed_batch_is_reported_and_waits(files: list[StoredFile], said: str) -> None:
     watched = Watched()
@@ -215,6 +219,15 @@ def test_a_malformed_batch_is_reported_and_waits(files: list[StoredFile], said: 
     assert [said in text for text in listing.oddities.values()] == [True]
     assert watched.look(0, *files, *good) == []
     assert watched.look(1, *files, *good) == ["good"]
+
+
+def test_a_batch_with_the_longest_name_can_be_reserved() -> None:
+    listing = group([file(f"{'b' * LONGEST_NAME}/1")], UNMARKED, began=0.0)
+
+    (event,) = payloads("s3://bucket", listing.batches, together=False)
+
+    assert listing.oddities == {}
+    assert [len(batch.id) for batch in batches_of(event)[0]] == [500]
 
 
 def test_a_deleted_batch_is_forgotten_after_a_day_and_not_before() -> None:

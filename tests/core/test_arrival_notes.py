@@ -86,6 +86,7 @@ WRONG = {
     "/incoming/1": "path below the claim",
     "incoming/../../1": "path below the claim",
     "a\x07b": "path below the claim",
+    "b" * 488: "of 1 to 487 characters",
     "{": "it is no JSON",
     "[" * 50_000: "too many brackets within each other",
     "[]": "a path below the claim, such as",
