@@ -8,6 +8,7 @@ import hashlib
 from collections import defaultdict
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Literal
 
 from ptjob_provider.core.errors import InvalidSpec
@@ -168,7 +169,8 @@ class Listing:
     Attributes:
         began: start of the listing, in seconds of the watcher's own clock.
         batches: ordered by name.
-        oddities: problems of batches by name; such a batch is not announced until it is repaired.
+        oddities: problems by the name of a batch, or of a folder of batches; nothing of it is announced until it is
+            repaired.
         files: number of listed files.
         advice: what the source has instead of a complete batch, and which argument reads it; "" if it has one.
     """
@@ -191,6 +193,8 @@ def group(files: Iterable[StoredFile], rules: BatchRules, *, began: float) -> Li
             count += 1
             layout.add(each.path)
         name = _batch_name(each.path, rules)
+        if name is None and each.trouble and not _is_hidden(each.path):
+            unread[each.path.rstrip("/")] = each.trouble
         if name is None or not fnmatchcase(name, rules.pattern):
             continue
         if each.trouble:
@@ -201,7 +205,8 @@ def group(files: Iterable[StoredFile], rules: BatchRules, *, began: float) -> Li
         elif not each.is_folder and not _is_hidden(each.path):
             grouped[name].append(each)
     batches = tuple(_batch(name, grouped[name], is_marked=markers.get(name, False)) for name in sorted(grouped))
-    oddities = {**_oddities(grouped, markers, rules), **unread}
+    odd = _oddities(grouped, markers, rules)
+    oddities = {name: why for name, why in odd.items() if unread.keys().isdisjoint(_levels(name))} | unread
     is_read = any(each.is_marked or not rules.has_markers for each in batches)
     advice = "" if is_read or oddities else layout.advice(rules)
     return Listing(began=began, batches=batches, oddities=oddities, files=count, advice=advice)
@@ -213,6 +218,11 @@ def _batch_name(path: str, rules: BatchRules) -> str | None:
     parts = path.split("/", rules.depth)
     name = "/".join(parts[: rules.depth])
     return name if len(parts) > rules.depth and not _is_hidden(name) else None
+
+
+def _levels(name: str) -> Iterator[str]:
+    """Return the batch's name and the folders that it is in."""
+    return accumulate(name.split("/"), "{}/{}".format)
 
 
 def _is_hidden(path: str) -> bool:
@@ -358,8 +368,8 @@ class Arrivals:
 
     def ready(self, listing: Listing) -> list[ArrivedBatch]:
         """Return the batches to announce; may be called again for the same listing after `take`."""
-        odd = listing.oddities
-        open_batches = [each for each in listing.batches if each.name not in odd and not self.watermark.has(each)]
+        new = [each for each in listing.batches if not self.watermark.has(each)]
+        open_batches = [each for each in new if listing.oddities.keys().isdisjoint(_levels(each.name))]
         waiting = [each for each in open_batches if each.is_marked or not self._rules.has_markers]
         before, self._sightings = self._sightings, {}
         for batch in waiting:

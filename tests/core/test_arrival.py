@@ -221,6 +221,19 @@ def test_a_malformed_batch_is_reported_and_waits(files: list[StoredFile], said: 
     assert watched.look(1, *files, *good) == ["good"]
 
 
+def test_a_folder_of_batches_that_cannot_be_read_is_reported_and_its_batches_wait() -> None:
+    """The marker of a batch may be in a listing that ends before its data."""
+    watched = Watched(BatchRules(depth=2))
+    cut = StoredFile("2026/", is_folder=True, trouble="it has more than 100,000 files and folders")
+    files = [file("2026/11/1"), file("2026/11/_SUCCESS"), file("2026/12/_SUCCESS"), cut]
+    good = (file("2025/11/1"), file("2025/11/_SUCCESS"))
+    hidden = StoredFile("_logs/", is_folder=True, trouble="'_logs' may not be read")
+
+    assert group([*files, *good, hidden], watched.rules, began=0.0).oddities == {"2026": cut.trouble}
+    assert watched.look(0, *files, *good) == []
+    assert watched.look(1, *files, *good) == ["2025/11"]
+
+
 def test_a_batch_with_the_longest_name_can_be_reserved() -> None:
     listing = group([file(f"{'b' * LONGEST_NAME}/1")], UNMARKED, began=0.0)
 
