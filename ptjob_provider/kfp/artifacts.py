@@ -85,8 +85,8 @@ class Artifacts:
             logged: value of `Curve.to_dict` from rank 0's log, drawn if the training has written no curves.
 
         Raises:
+            InvalidSpec: the model is a link that leaves its claim.
             OutputsNotVerified: the model could not be copied.
-            UnsupportedByBackend: the step cannot reach the model.
         """
         job, model, tfevents = result["job"], result["model"], result["tfevents"]
         scalars = dict(tfevents["scalars"]) if tfevents else {}
@@ -117,8 +117,8 @@ class Artifacts:
         facts = {key: model[key] for key in ("uri", "claim", "path", "bytes", "sha256")}
         self.model.metadata.update({**facts, "model_artifact": model_artifact.value})
         if model_artifact is ModelArtifact.COPY:
-            source = find_own(model["uri"], namespace=result["job"]["namespace"], local=local)
-            _copy(source, Path(self.model.path))
+            source, claim = find_own(model["uri"], namespace=result["job"]["namespace"], local=local)
+            _copy(source, Path(self.model.path), claim=claim)
         else:
             _write(self.model.path, pointer(facts))
 
@@ -177,11 +177,17 @@ def _passed_on(part: Any) -> Any:
     return [_passed_on(each) for each in part] if isinstance(part, list) else part
 
 
-def _copy(source: Path, target: Path) -> None:
+def _copy(source: Path, target: Path, *, claim: Path) -> None:
+    """Copy a model without links to directories and links out of the claim, as `probe_outputs` reads it."""
+
+    def left_out(folder: str, names: list[str]) -> list[str]:
+        links = [path for path in (Path(folder, name) for name in names) if path.is_symlink() and path.exists()]
+        return [path.name for path in links if path.is_dir() or not path.resolve().is_relative_to(claim.resolve())]
+
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         if source.is_dir():
-            shutil.copytree(source, target, dirs_exist_ok=True)
+            shutil.copytree(source, target, ignore=left_out, dirs_exist_ok=True)
         else:
             shutil.copyfile(source, target)
     except OSError as error:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.errors import InvalidSpec, UnsupportedByBackend
 from ptjob_provider.core.outputs.contract import PvcAddress
-from ptjob_provider.core.outputs.location import MOUNT_ROOT, local_path
+from ptjob_provider.core.outputs.location import MOUNT_ROOT, local_path, path_in
 from ptjob_provider.kfp.environment import local_config
 
 if TYPE_CHECKING:
@@ -60,7 +60,9 @@ def find_output(output: Any, *, namespace: str = "default", environ: Mapping[str
     if uri is None:
         return Path(output.path)
     local = local_config(environ)
-    return _in_mounts(PvcAddress.parse(uri, field="uri")) if local is None else _on_this_machine(uri, namespace, local)
+    if local is None:
+        return _in_mounts(PvcAddress.parse(uri, field="uri"))
+    return local_path(uri, claims=local.claims_of(namespace))
 
 
 def reference_of(artifact: Any) -> str | None:
@@ -69,11 +71,15 @@ def reference_of(artifact: Any) -> str | None:
     return str(metadata["uri"]) if metadata.get("model_artifact") == "reference" else None
 
 
-def find_own(uri: str, *, namespace: str, local: LocalConfig | None) -> Path:
-    """Return the model's path in a step that copies its model."""
-    if local is not None:
-        return _on_this_machine(uri, namespace, local)
-    return Path(OWN_CLAIM) / PvcAddress.parse(uri, field="uri").path
+def find_own(uri: str, *, namespace: str, local: LocalConfig | None) -> tuple[Path, Path]:
+    """Return the model's path in a step that copies its model, and the directory of its claim.
+
+    Raises:
+        InvalidSpec: a symbolic link leads out of the claim.
+    """
+    address = PvcAddress.parse(uri, field="uri")
+    claim = Path(OWN_CLAIM) if local is None else local.claims_of(namespace) / address.claim
+    return path_in(claim, uri), claim
 
 
 def must_enter_own_claim() -> None:
@@ -87,10 +93,6 @@ def must_enter_own_claim() -> None:
         why = f"a step that copies sees its model's claim at {OWN_CLAIM}, and nothing is mounted there"
         raise UnsupportedByBackend.of("model_artifact", why)
     _must_enter(mount, field="model_artifact")
-
-
-def _on_this_machine(uri: str, namespace: str, local: LocalConfig) -> Path:
-    return local_path(uri, claims=local.claims_of(namespace))
 
 
 def _in_mounts(address: PvcAddress) -> Path:

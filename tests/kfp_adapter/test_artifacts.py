@@ -203,6 +203,32 @@ def test_a_directory_is_copied(tmp_path: Path) -> None:
     assert (Path(made.model.path) / "part").read_text() == "weights"
 
 
+def test_a_copy_leaves_out_links_to_folders_and_links_out_of_the_claim(tmp_path: Path) -> None:
+    """As the inspection of the model does; the account's token of the step is beside the claim."""
+    (tmp_path / "token").write_text("secret")
+    claim = tmp_path / "claims" / "default" / "models"
+    source = claim / MODEL["path"]
+    source.mkdir(parents=True)
+    (claim / "blob").write_text("weights")
+    for name, leads_to in {"part": claim / "blob", "config": tmp_path / "token", "again": Path()}.items():
+        (source / name).symlink_to(leads_to)
+    made = artifacts(tmp_path)
+
+    write(tmp_path, made, "copy")
+
+    assert {each.name: each.read_text() for each in Path(made.model.path).iterdir()} == {"part": "weights"}
+
+
+def test_a_model_that_is_a_link_out_of_the_claim_is_not_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ptjob_provider.kfp.claim_paths.OWN_CLAIM", str(tmp_path / "claim"))
+    source = tmp_path / "claim" / MODEL["path"]
+    source.parent.mkdir(parents=True)
+    source.symlink_to(__file__)
+
+    with pytest.raises(InvalidSpec, match="a link leads out of the claim"):
+        artifacts(tmp_path).write(result(), model_artifact=ModelArtifact.COPY, local=None)
+
+
 def test_a_model_that_cannot_be_copied_may_be_copied_by_another_try(tmp_path: Path) -> None:
     """The job has succeeded: a retry verifies and copies its outputs, and does not train again."""
     (tmp_path / "claims" / "default" / "models").mkdir(parents=True)

@@ -85,7 +85,16 @@ def local_path(uri: str, *, claims: Path) -> Path:
         why = f"{uri}: the claim {address.claim} is no directory on this machine (looked in {claims})"
         advice = "run this where the claim is mounted, or read the file in a job or pod that mounts it"
         raise UnsupportedByBackend.of("uri", f"{why}; {advice}")
-    path = claim / address.path
+    return path_in(claim, uri)
+
+
+def path_in(claim: Path, uri: str) -> Path:
+    """Return the path of a `pvc://claim/path` in the directory of its claim.
+
+    Raises:
+        InvalidSpec: the text is no such address, or a symbolic link leads out of the claim.
+    """
+    path = claim / PvcAddress.parse(uri, field="uri").path
     if not path.resolve().is_relative_to(claim.resolve()):
         raise InvalidSpec.of("uri", uri, f"a link leads out of the claim; allowed: paths inside {claim}")
     return path
