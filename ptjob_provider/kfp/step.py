@@ -118,6 +118,7 @@ class Training:
     async def _train(self, termination: StepTermination) -> tuple[Session, JobRef, JobOutcome]:
         began = datetime.now(UTC)
         store = await self._earlier_tries()
+        store.before_create = termination.before_create
         session = self.session(store, termination, began=began)
         if store.to_report is not None:
             gone = f"{store.to_report.ref} is gone, and is not made again"

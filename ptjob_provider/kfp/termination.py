@@ -60,6 +60,11 @@ class StepTermination:
         """Terminate the step."""
         self._stopped.set()
 
+    def before_create(self) -> None:
+        """End the work instead of a create request if the step is terminated: nobody may be left to delete the job."""
+        if self._stopped.is_set():
+            raise asyncio.CancelledError
+
     async def run(self, work: Coroutine[None, None, T]) -> T:
         """Run the work until it ends or the step is terminated, and return its result.
 

@@ -18,7 +18,10 @@ from ptjob_provider.kfp.termination import StepTermination, Terminated
 from rows import each_row
 
 if TYPE_CHECKING:
-    from ptjob_provider.core.identity import JobRef
+    from collections.abc import Mapping, Sequence
+
+    from ptjob_provider.core.identity import JobRef, Manifest
+    from ptjob_provider.kfp.steplog import StepLog
 
 
 @pytest.fixture(autouse=True)
@@ -143,3 +146,29 @@ async def test_a_job_is_deleted_also_while_it_is_taken_over_or_gets_its_tensorbo
         await backend.termination.run(trying.submit(backend.termination))
 
     assert (backend.created, backend.jobs) == (1, {})
+
+
+class SlowBackend(ScriptedBackend):
+    """Terminates the step while it looks for earlier tries."""
+
+    log: StepLog
+
+    async def list(self, kind: str, namespace: str, labels: Mapping[str, str]) -> Sequence[Manifest]:
+        self.log.when_unread()
+        await asyncio.sleep(0.05)
+        return await super().list(kind, namespace, labels)
+
+
+@each_row("earlier", [0, 1])
+async def test_a_step_that_is_told_to_stop_while_it_looks_for_earlier_tries_makes_no_job(earlier: int) -> None:
+    """The job of an earlier try is deleted."""
+    backend = SlowBackend()
+    if earlier:
+        await Try(backend=backend).submit()
+    training = Try(backend=backend, pod=SECOND).training
+    backend.log = training.log
+
+    with pytest.raises(Terminated):
+        await training.until_end()
+
+    assert (backend.created, backend.jobs) == (earlier, {})

@@ -48,7 +48,7 @@ from ptjob_provider.core.run.submit import Submission, earlier_preemptions, firs
 from ptjob_provider.core.status import JobPhase
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from ptjob_provider.core.backend import Backend
     from ptjob_provider.core.identity import Manifest, Owner
@@ -142,6 +142,7 @@ class RecalledAttempts:
         to_report: an earlier try's outcome that this try reports again, because its job is gone and no training is
             needed; None if there is none.
         job: the object, as it was listed, that the record was rebuilt from; None if it was rebuilt from something else.
+        before_create: called before each create request.
     """
 
     def __init__(
@@ -150,6 +151,7 @@ class RecalledAttempts:
         self._record = record
         self.to_report = to_report
         self.job = job
+        self.before_create: Callable[[], None] = lambda: None
 
     def load(self) -> AttemptRecord | None:
         """Return the rebuilt record, or the record that was saved last."""
@@ -157,6 +159,8 @@ class RecalledAttempts:
 
     def save(self, record: AttemptRecord) -> None:
         """Keep the record until this process ends; the next process rebuilds it from the job."""
+        if record.uid is None and not record.refused:
+            self.before_create()
         self._record = record
 
 
