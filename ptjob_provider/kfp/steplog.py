@@ -38,6 +38,11 @@ class Masking:
         long = {line for line in lines if len(line) >= _SHORTEST_SECRET}
         self._secrets = sorted(long.union(self._secrets), key=len, reverse=True)
 
+    @property
+    def reach(self) -> int:
+        """Return how many characters at the end of a text may be the beginning of a secret."""
+        return max((len(secret) - 1 for secret in self._secrets), default=0)
+
     def __call__(self, text: str) -> str:
         """Return the text with the secrets masked."""
         for secret in self._secrets:
@@ -68,6 +73,7 @@ class StepLog:
         self.when_unread: Callable[[], None] = lambda: None
         self._stream = stream or sys.stdout
         self._is_in_a_line = False
+        self._held = ""
         self._states = StateFilter()
         self._seen = self.state.progress
         self._clock = clock
@@ -106,14 +112,18 @@ class StepLog:
             self.notice(progress_text(self._seen))
 
     def _print_line(self, line: LogLine) -> None:
-        self._print(self.mask(line.text), end="" if line.continues else "\n")
+        text = self.mask(self._held + line.text)
+        end = max(len(text) - self.mask.reach, 0) if line.continues else len(text)
+        self._held = text[end:]
+        self._print(text[:end], end="" if line.continues else "\n")
         self._is_in_a_line = line.continues
 
     def _begin_line(self) -> None:
         for line in self._states.rest():
             self._print_line(line)
         if self._is_in_a_line:
-            self._print("", end="\n")
+            self._print(self._held, end="\n")
+            self._held = ""
             self._is_in_a_line = False
 
     def _print(self, text: str, *, end: str) -> None:

@@ -59,6 +59,23 @@ def test_known_secrets_are_masked(secrets: list[str], text: str, masked: str) ->
     assert masking(text) == masked
 
 
+@each_row("cut", range(1, 12))
+def test_a_secret_in_two_pieces_of_a_long_line_is_masked(cut: int) -> None:
+    """What may be the beginning of a secret is printed with the next piece."""
+    stream = io.StringIO()
+    log = StepLog(Masking(["canary", "long-canary"]), stream)
+    text = "long-canary"
+
+    log.line(line(f"a canary, {text[:cut]}", continues=True))
+    log.line(line(text[cut:], continues=True))
+    log.line(line("canar", continues=True))
+    log.line(line("y b"))
+    log.line(line("the canar", continues=True))
+    log.notice("the job waits")
+
+    assert stream.getvalue().splitlines() == ["a ***, ****** b", "the canar", "── the job waits"]
+
+
 def test_few_states_of_a_progress_bar_are_printed_each_on_a_line_of_its_own() -> None:
     """The pod's own log shows a line only when it has ended."""
     stream = io.StringIO()
