@@ -7,10 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.errors import InvalidSpec, JobAlreadyExists
 from ptjob_provider.core.kinds import read_status
+from ptjob_provider.core.local.backend import created
 from ptjob_provider.core.local.status import with_condition
-from ptjob_provider.core.local.store import JobStore, is_expired, merged, needs_recovery, recovered
+from ptjob_provider.core.local.store import (
+    JobStore,
+    is_expired,
+    make_private,
+    merged,
+    needs_recovery,
+    read_json,
+    recovered,
+)
 from rows import each_row
 
 if TYPE_CHECKING:
@@ -128,3 +137,25 @@ def test_a_finished_jobs_verdict_stays() -> None:
     assert found["status"] == before["status"]
     assert found["pods"][0] == before["pods"][0]
     assert found["pods"][1]["status"]["phase"] == "Failed"
+
+
+JOB: dict[str, Any] = {
+    "apiVersion": "kubeflow.org/v1",
+    "kind": "PyTorchJob",
+    "metadata": {"namespace": "default", "name": "digits", "uid": "u"},
+    "spec": {},
+}
+
+
+@each_row("rest", ["", '{"metadata": {'])
+def test_a_folder_whose_object_was_lost_in_a_power_failure_takes_no_name(tmp_path: Path, rest: str) -> None:
+    """Such a job is neither listed nor deleted by its name. A job with a supervisor keeps its name all the same."""
+    files = JobStore(tmp_path).files("default", "digits")
+    make_private(files.path)
+    files.object.write_text(rest)
+
+    with created(files, JOB, []):
+        assert read_json(files.object) == JOB
+        files.object.write_text(rest)
+        with pytest.raises(JobAlreadyExists), created(files, JOB | {"metadata": JOB["metadata"] | {"uid": "v"}}, []):
+            pass

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 import uuid
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -45,9 +45,11 @@ from ptjob_provider.core.local.store import (
     JobFiles,
     JobStore,
     current,
+    locked,
     make_private,
     not_written,
     read_json,
+    remove_job,
     write_json,
 )
 from ptjob_provider.core.outputs.checkpoints import Checkpoint
@@ -112,7 +114,7 @@ def created(files: JobFiles, job: Manifest, notices: Sequence[Manifest]) -> Iter
             write_json(draft.object, job)
         except OSError as error:
             raise ClusterUnavailable(f"{ref}: {not_written(files.path, error)}") from error
-        _take_name(draft.path, files.path, ref)
+        _take_name(draft.path, files, ref)
         yield lock
     finally:
         if lock >= 0:
@@ -120,12 +122,17 @@ def created(files: JobFiles, job: Manifest, notices: Sequence[Manifest]) -> Iter
         shutil.rmtree(draft.path, ignore_errors=True)
 
 
-def _take_name(draft: Path, place: Path, ref: JobRef) -> None:
+def _take_name(draft: Path, files: JobFiles, ref: JobRef) -> None:
     try:
-        draft.rename(place)  # fails if a non-empty directory has the name
+        draft.rename(files.path)  # fails if a non-empty directory has the name
     except OSError as error:
-        if not place.exists():
-            raise ClusterUnavailable(f"{ref}: {place} could not be made: {error}") from error
+        with suppress(OSError), locked(files.object_lock):
+            if read_json(files.object) is None and not files.is_supervised:  # lost in a power failure
+                remove_job(files)
+                draft.rename(files.path)
+                return
+        if not files.path.exists():
+            raise ClusterUnavailable(f"{ref}: {files.path} could not be made: {error}") from error
         text = f"{ref}: a job of this name exists on this machine; delete it or choose another name"
         raise JobAlreadyExists(text, code=409, reason="AlreadyExists") from error
 
