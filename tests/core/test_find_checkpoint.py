@@ -351,6 +351,25 @@ class TestOrder:
 
         assert (report["path"], report["older"], report["skipped"]) == (None, 1, [])
 
+    @pytest.mark.parametrize("name", ["trainer_state.json", "model.safetensors.index.json"])
+    def test_an_earlier_runs_model_beside_new_checkpoints_is_not_used(self, name: str, tmp_path: Path) -> None:
+        """Trainer saves the final model into the parent of its checkpoints, whose time a new folder moves."""
+        write(tmp_path / "model.safetensors", tensors(a=4), at=1_900_000_000)
+        write(tmp_path / name, '{"weight_map": {"a": "model.safetensors"}}', at=1_900_000_000)
+        for path in copied(TRAINER, tmp_path / "checkpoint-4").iterdir():
+            os.utime(path, (2_000_000_000, 2_000_000_000))
+
+        report = look(tmp_path, since=1_950_000_000)
+
+        assert (report["path"], report["step"]) == ("checkpoint-4", 4)
+
+    def test_an_earlier_runs_checkpoint_of_which_this_run_removes_files_is_not_used(self, tmp_path: Path) -> None:
+        """`save_total_limit` removes its files one by one, which changes the folder's time."""
+        (copied(TRAINER, tmp_path / "checkpoint-9", is_old=True) / "optimizer.pt").unlink()
+        copied(TRAINER, tmp_path / "checkpoint-4")
+
+        assert found(tmp_path, since=LONG_AGO + 1) == "checkpoint-4"
+
     def test_the_files_of_a_numbered_folder_are_one_checkpoint(self, tmp_path: Path) -> None:
         """A part of it, such as the optimizer's state, is none."""
         for step in (1, 2):

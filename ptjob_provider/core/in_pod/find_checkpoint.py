@@ -160,9 +160,11 @@ def _checkpoints(look: _Look) -> "Iterator[tuple[str, float, int | None]]":
         entries = look.entries(folder)
         number = _NUMBERED.match(os.path.basename(folder)) if folder != look.top else None
         if number or _is_one(folder, entries, look):
-            times = [info.st_mtime for info in entries.values()]
-            yield folder, max([*times, os.stat(folder).st_mtime]), int(number.group(1)) if number else 0
-            continue
+            # Not the folder's own time: another run changes it by a new folder in it, or by a file that it removes.
+            times = [info.st_mtime for info in entries.values() if stat.S_ISREG(info.st_mode)]
+            yield folder, max(times or [os.stat(folder).st_mtime]), int(number.group(1)) if number else 0
+            # Trainer saves its final model into the parent of its checkpoints.
+            entries = {name: info for name, info in entries.items() if _NUMBERED.match(name)}
         for name, info in entries.items():
             if stat.S_ISDIR(info.st_mode):
                 waiting.append(os.path.join(folder, name))
