@@ -183,18 +183,18 @@ def test_a_folder_of_trainer_without_the_optimizer_is_complete(tmp_path: Path) -
     assert found(tmp_path) == "checkpoint-4"
 
 
-def test_a_folder_of_accelerate_is_complete_with_its_random_states(tmp_path: Path) -> None:
-    """They are written last, and one that is cut is seen."""
+def test_a_folder_of_accelerate_is_complete_with_rank_0s_random_states(tmp_path: Path) -> None:
+    """They are written last, and one that is cut is seen. Rank 0 writes the rest: rank 1's are there before it."""
     for name in ("optimizer.bin", "random_states_0.pkl"):
         write(tmp_path / "checkpoint_1" / name, zipped())
     write(tmp_path / "checkpoint_1/model.safetensors", tensors(a=3))
     assert found(tmp_path) == "checkpoint_1"
 
-    os.truncate(tmp_path / "checkpoint_1/random_states_0.pkl", 3)
-    assert why(tmp_path).startswith("random_states_0.pkl ")
-
-    (tmp_path / "checkpoint_1/random_states_0.pkl").unlink()
+    states = (tmp_path / "checkpoint_1/random_states_0.pkl").rename(tmp_path / "checkpoint_1/random_states_1.pkl")
     assert why(tmp_path).startswith("it has no trainer_state.json")
+
+    os.truncate(states, 3)
+    assert why(tmp_path).startswith("random_states_1.pkl ")
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,8 @@ Nothing is unpickled: a pickle can run any code. The values of `.metadata` and o
 an unpickler for which every class is a class without behavior. Where the rules come from (releases that were read):
 
 - Trainer of transformers 5.24, `Trainer._save_checkpoint`: `trainer_state.json` is written last by rank 0; other ranks
-  write `rng_state_N.pth` meanwhile. `Accelerator.save_state` writes `random_states_N.pkl` last.
+  write `rng_state_N.pth` meanwhile. `Accelerator.save_state`: rank 0 writes `random_states_0.pkl` after the rest;
+  other ranks write theirs at once.
 - torch.distributed.checkpoint 2.15, `FileSystemWriter.finish`: `.metadata` is written after all `__i_j.distcp`, and
   says which bytes of them are read. Lightning 2.6 writes `meta.pt` after that into the directory `NAME.ckpt`.
 - torch.save: a zip archive, whose directory is written last; its old format is a few pickles and then the storages.
@@ -226,7 +227,7 @@ def _lacks(top: str, names: "set[str]", *, has_model: bool) -> str:
     if "checkpoint-is-incomplete.txt" in names:
         return "it is marked as incomplete: Trainer's `enable_jit_checkpoint` was still writing it"
     if _NUMBERED.match(os.path.basename(top)) or "trainer_state.json" in names:
-        if "trainer_state.json" not in names and not any(name.startswith("random_states_") for name in names):
+        if not {"trainer_state.json", "random_states_0.pkl"} & names:
             return "it has no trainer_state.json, which is written last"
         return "" if has_model else "it has no model"
     if top.endswith(".ckpt") and not {"meta.pt", "latest"} & names:
