@@ -235,7 +235,10 @@ async def test_a_note_does_not_hold_for_a_later_job_that_is_being_deleted() -> N
 
 
 async def test_replicas_of_a_job_that_is_gone_are_waited_for() -> None:
-    """A new job of the same name would inherit their state; the next attempt has another name."""
+    """A new job of the same name would inherit their state; the next attempt has another name.
+
+    It goes on from the checkpoints that were written since the oldest of them was created.
+    """
     waited: list[int] = []
 
     class Waiting(ScriptedBackend):
@@ -247,16 +250,19 @@ async def test_replicas_of_a_job_that_is_gone_are_waited_for() -> None:
     first = await submit(backend)
     meta = backend.jobs.pop((first.ref.namespace, first.ref.name))["metadata"]
     owner = {"apiVersion": "kubeflow.org/v1", "kind": first.ref.kind, "name": first.ref.name, "uid": first.ref.uid}
-    pod = {"metadata": {"namespace": "team", "labels": meta["labels"], "ownerReferences": [owner]}}
-    other = {"metadata": {"namespace": "team", "labels": meta["labels"]}}
+    of_owner = {"namespace": "team", "labels": meta["labels"], "ownerReferences": [owner]}
+    replicas = [{"metadata": {**of_owner, "creationTimestamp": f"2026-11-20T1{hour}:00:00Z"}} for hour in (1, 0, 2)]
+    other = {"metadata": {**of_owner, "ownerReferences": [], "creationTimestamp": "2026-11-20T13:00:00Z"}}
     backend.pods_stay = 3
 
-    store = await recall(backend, "team", OWNER, is_repeated=False, replicas=[other, pod])
-    second = await ensure_submitted(backend, JOB, owner=OWNER, store=store)
+    job = replace(JOB, checkpoints="pvc://models/checkpoints")
+    store = await recall(backend, "team", OWNER, is_repeated=False, replicas=[other, *replicas])
+    second = await ensure_submitted(backend, job, owner=OWNER, store=store)
 
     assert (second.attempt, backend.deleted) == (2, [])
     assert second.ref.name != first.ref.name
     assert waited == [1, 1, 1, 1]
+    assert [since.isoformat() for _, _, since in backend.looks] == ["2026-11-20T10:00:00+00:00"]
 
 
 @pytest.mark.parametrize("source", ["notes", "replicas"])
@@ -267,7 +273,8 @@ async def test_the_kind_of_an_earlier_tries_job_has_to_be_listed(source: str) ->
     first = await ensure_submitted(backend, JOB, owner=OWNER, store=RecalledAttempts(None))
     owner = {"apiVersion": "kubeflow.org/v1", "kind": first.ref.kind, "name": first.ref.name, "uid": first.ref.uid}
     meta = backend.jobs[first.ref.namespace, first.ref.name]["metadata"]
-    replica = {"metadata": {"namespace": "team", "labels": meta["labels"], "ownerReferences": [owner]}}
+    at = {"creationTimestamp": "2026-11-20T10:00:00Z"}
+    replica = {"metadata": {"namespace": "team", "labels": meta["labels"], "ownerReferences": [owner], **at}}
     seen: dict[str, Any] = {"notes": [note(first, Outcome.FAILED).to_text()], "replicas": [replica]}
 
     with pytest.raises(PermissionDenied):

@@ -212,12 +212,16 @@ def _is_all_that_is_left(note: AttemptResult, newest: Manifest | None) -> bool:
 
 
 def _running_on(replicas: Sequence[Manifest]) -> AttemptRecord | None:
-    """Return the newest attempt that has unfinished pods but no job; the next attempt waits for these pods."""
+    """Return the newest attempt that has unfinished pods but no job; the next attempt waits for these pods.
+
+    It goes on from the checkpoints since the oldest of them: what else the job's object said is gone.
+    """
     records = [
         AttemptRecord.of(
             JobRef(kind=kind.KIND, namespace=pod["metadata"]["namespace"], name=owner.name, uid=owner.uid),
             attempt=attempt_of(pod),
             ended=True,
+            first_started_at=min(each["metadata"]["creationTimestamp"] for each in replicas),
         )
         for pod in replicas
         for kind in kinds.KINDS.values()
