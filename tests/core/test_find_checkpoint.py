@@ -265,6 +265,31 @@ def test_shards_are_complete_with_their_index(index: str | None, reason: str, tm
 
 
 @pytest.mark.parametrize(
+    ("ahead", "reason"),
+    [
+        (None, None),
+        (60, None),
+        (600, "m.safetensors.index.json is older than m-1-of-2.safetensors: it was being overwritten"),
+    ],
+)
+def test_shards_that_are_written_over_are_complete_with_a_new_index(
+    ahead: float | None, reason: str | None, tmp_path: Path
+) -> None:
+    """The old index names the new shard and the old one. A copy without times may have the index a little earlier."""
+    index = '{"weight_map": {"a": "m-1-of-2.safetensors", "b": "m-2-of-2.safetensors"}}'
+    for name, data in (
+        ("m-1-of-2.safetensors", tensors(a=3)),
+        ("m-2-of-2.safetensors", tensors(b=3)),
+        ("m.safetensors.index.json", index.encode()),
+    ):
+        write(tmp_path / "base" / name, data, at=1_900_000_000)
+    if ahead is not None:
+        write(tmp_path / "base/m-1-of-2.safetensors", tensors(a=3), at=1_900_000_000 + ahead)
+
+    assert (look(tmp_path)["skipped"] or [["base", None]]) == [["base", reason]]
+
+
+@pytest.mark.parametrize(
     ("name", "data", "reason"),
     [
         ("a.safetensors", b"", "is cut in its header: it has 0 bytes"),

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     Entries = dict[str, os.stat_result]
 
-ALLOWANCE = 120.0  # seconds that the clocks of storage and cluster may differ
+ALLOWANCE = 120.0  # seconds that clocks of storage and cluster, or the times of a copy, may differ
 MAX_SKIPPED = 10
 _MAX_ENTRIES = 50000
 _MAX_PICKLE = 8 * 1024 * 1024  # takes 170 MB, of the 256 that the pod may use
@@ -289,8 +289,13 @@ def _problem_of_index(path: str, files: "Entries") -> str:
     places = index.get("weight_map")
     if why or not isinstance(places, dict):
         return why or "has no weight_map"
-    missing = sorted({str(shard) for shard in places.values()} - set(files))
-    return f"names {_text(missing[0])}, which is not there" if missing else ""
+    shards = sorted({str(shard) for shard in places.values()})
+    missing = [shard for shard in shards if shard not in files]
+    if missing:
+        return f"names {_text(missing[0])}, which is not there"
+    latest = files[os.path.basename(path)].st_mtime + ALLOWANCE  # a copy without times may write the index first
+    newer = [shard for shard in shards if files[shard].st_mtime > latest]
+    return f"is older than {_text(newer[0])}: it was being overwritten" if newer else ""
 
 
 def _problem_of_zip(stream: "IO[bytes]", look: _Look, *, is_torchs: bool) -> str:
