@@ -150,12 +150,14 @@ class Following:
     Attributes:
         ref: the job, once it is known.
         exact_name: whether a new job's name is used unchanged. None: if the job has a name.
+        between_attempts: whether this job was ended by the platform, and the next attempt's is not known yet.
     """
 
     target: Target
     ending: Ending
     exact_name: bool | None = None
     ref: JobRef | None = None
+    between_attempts: bool = False
 
     @cached_property
     def backend(self) -> Backend:
@@ -195,14 +197,17 @@ class Following:
         exact_name = has_literal_name(job) if self.exact_name is None else self.exact_name
 
         async def known(submission: Submission) -> None:
-            self.ref = ref = submission.ref
+            self.ref, self.between_attempts = (ref := submission.ref), False
             tell(f"{ref} was submitted: {ref.kind}, uid {ref.uid}")
+
+        async def preempted(*_: object) -> None:
+            self.between_attempts = True
 
         limits = self.ending.limits.with_default_preemptions(is_wanted=job.checkpoints is not None)
         session = self._session(since=datetime.now(UTC), limits=limits)
         how = SubmitOptions(exact_name=exact_name, installation=self.target.settings.installation())
         try:
-            yield replace(session, on_known=known, how_to_submit=how), named
+            yield replace(session, on_known=known, on_preempted=preempted, how_to_submit=how), named
         except JobAlreadyExists as error:
             if not exact_name:
                 raise
@@ -234,7 +239,10 @@ class Following:
             notice("interrupted before it was known whether the job exists: ptjob list")
             return
         name = self.target.words_for(self.ref.namespace, self.ref.name)
-        if not self.ending.delete_on_interrupt:
+        if self.between_attempts:
+            ended = f"interrupted between two attempts: {self.ref} has ended"
+            notice(f"{ended}, and no other attempt follows, unless there is one already: ptjob get {name}")
+        elif not self.ending.delete_on_interrupt:
             notice(f"{self.ref} is left as it is; follow it: ptjob follow {name}; stop it: ptjob delete {name}")
         elif await delete_if_unfinished(self.backend, self.ref):
             notice(f"{self.ref} was deleted: interrupted")
