@@ -214,7 +214,8 @@ class ReservationLost(PTJobError):
 
 
 def _short(value: object, limit: int = 120) -> str:
-    text = repr(value)
+    # Python refuses to write a very long number in decimal digits.
+    text = hex(value) if isinstance(value, int) and value.bit_length() > 1024 else repr(value)  # noqa: PLR2004
     return text if len(text) <= limit else f"{text[:limit]}… ({len(text)} characters)"
 
 

@@ -106,6 +106,7 @@ def test_the_policy_named_none_is_a_value() -> None:
         ("workers", -2, "workers: -2 is not allowed; allowed: a whole number, at least 1"),
         ("workers", True, "workers: True"),
         ("workers", "9" * 5000, "workers: '999"),
+        ("workers", 10**5000, "workers: 0x"),
         ("workers", 10_001, "workers: 10001 is not allowed; allowed: a whole number, at least 1, at most 10000"),
         ("backoff_limit", 2**31, "backoff_limit: 2147483648 is not allowed; allowed: a whole number, at least 0, at"),
         (
