@@ -359,6 +359,16 @@ class TestOrder:
 
         assert found(tmp_path) == "b/checkpoint-3"
 
+    def test_a_final_model_comes_after_the_checkpoints_beside_it(self, tmp_path: Path) -> None:
+        """`Trainer.save_model` writes it and `training_args.bin` there; neither has the optimizer's state."""
+        copied(TRAINER, tmp_path / "out/checkpoint-4")
+        for number, name in enumerate(("model.safetensors", "training_args.bin", "best/model.safetensors")):
+            write(tmp_path / "out" / name, tensors(a=3) if "model" in name else zipped(), at=4_000_000_000 + number)
+        assert found(tmp_path) == "out/checkpoint-4"
+
+        (tmp_path / "out/checkpoint-4/trainer_state.json").unlink()
+        assert found(tmp_path) == "out/best/model.safetensors"
+
     def test_checkpoints_of_other_formats_are_ordered_by_time(self, tmp_path: Path) -> None:
         """The number in a name may be anything: an epoch that begins anew, a loss."""
         write(tmp_path / "epoch-0009.pt", zipped(), at=2_000_000_000)

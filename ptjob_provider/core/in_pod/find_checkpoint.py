@@ -149,7 +149,8 @@ def _newest_first(look: _Look) -> "list[tuple[str, float, str]]":
         times[group] = max(at, times.get(group, 0.0))
     if not known:
         return sorted(((path, at, _UNKNOWN) for path, at, _ in found), key=lambda each: each[1], reverse=True)
-    known.sort(key=lambda each: (times[each[0]], *each[1:]), reverse=True)
+    # A model beside numbered folders is what Trainer saved once train() returned, also because of SIGTERM.
+    known.sort(key=lambda each: (each[1] > 0, times[each[0]], *each[1:]), reverse=True)
     return [(path, at, _BY_STEP if number else _BY_TIME) for _, number, at, path in known]
 
 
