@@ -12,7 +12,7 @@ import pytest
 import yaml
 from kubernetes_asyncio.config import kube_config
 
-from ptjob_provider.core.errors import ClusterUnavailable, InvalidSpec
+from ptjob_provider.core.errors import ClusterError, ClusterUnavailable, InvalidSpec
 from ptjob_provider.core.kubernetes import ClusterConfig
 from ptjob_provider.core.kubernetes.client.credentials import Credentials
 from ptjob_provider.core.kubernetes.client.http import shared_client
@@ -159,6 +159,40 @@ async def test_a_context_that_loses_its_server_is_waited_for(
         await credentials.load()
 
     assert credentials.endpoint.host == "https://a"
+
+
+MISSING_PLUGIN = {"apiVersion": "client.authentication.k8s.io/v1", "command": "no-such-plugin"}
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        "current-context: x\nclusters: [",
+        "",
+        None,
+        yaml.safe_dump(document(user={"user": {"exec": MISSING_PLUGIN}})),
+        yaml.safe_dump(document(server="not a url")),
+    ],
+    ids=["half-written", "empty", "gone", "its plugin is not installed", "no address"],
+)
+async def test_a_kubeconfig_that_breaks_after_it_has_worked_is_no_fault_of_a_job(
+    tmp_path: Path, later: str | None
+) -> None:
+    """An invalid specification would end the followers of all its jobs for good, and refusals are waited for."""
+    file = tmp_path / "config"
+    file.write_text(yaml.safe_dump(document()))
+    credentials = Credentials(ClusterConfig(kube_config_path=str(file)))
+    await credentials.load()
+
+    if later is None:
+        file.unlink()
+    else:
+        file.write_text(later)
+    (raised,) = await asyncio.gather(credentials.load(), return_exceptions=True)
+    assert type(raised) is ClusterError
+
+    file.write_text(yaml.safe_dump(document()))
+    await credentials.load()
 
 
 def with_plugin(script: str) -> ClusterConfig:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 import socket
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,12 +18,15 @@ from ptjob_provider.core.errors import (
     InvalidSpec,
     JobAlreadyExists,
     JobNotFound,
+    OutputsNotVerified,
     PermissionDenied,
 )
-from ptjob_provider.core.kubernetes import ClusterConfig
+from ptjob_provider.core.identity import JobRef
+from ptjob_provider.core.kubernetes import ClusterConfig, KubernetesBackend
 from ptjob_provider.core.kubernetes.client import paths
 from ptjob_provider.core.kubernetes.client.api_errors import Refusal
 from ptjob_provider.core.kubernetes.client.http import shared_client
+from ptjob_provider.core.outputs.contract import ResolvedOutputs
 from rows import each_row
 
 if TYPE_CHECKING:
@@ -68,6 +72,25 @@ async def test_a_create_behind_one_without_an_answer_may_have_arrived_also_if_no
 
     assert isinstance(raised, ClusterUnavailable)
     assert re.search(r"create .+it is not there.+may have been done", str(raised))
+
+
+async def test_what_is_asked_about_a_job_while_the_kubeconfig_is_broken_is_refused_and_asked_again_later(
+    tmp_path: Path,
+) -> None:
+    """An invalid specification would fail for good the task of a job that has succeeded."""
+    file, ref = tmp_path / "config", JobRef(kind="PyTorchJob", namespace="team", name="digits", uid="u")
+    outputs = ResolvedOutputs()
+    async with stand_in_api_server(200, *[401] * 4) as server:
+        file.write_text(server.config().kube_config or "")
+        config = ClusterConfig(kube_config_path=str(file))
+        backend = KubernetesBackend(config)
+        async with shared_client(config) as client:
+            await client.get(PODS)
+            file.write_text("clusters: [")
+            with pytest.raises(ClusterError, match="it is not YAML"):
+                await backend.patch(ref, {"metadata": {"annotations": {"a": "b"}}})
+            with pytest.raises(OutputsNotVerified, match="it is not YAML"):
+                await backend.inspect_outputs(ref, outputs, since=datetime.now(UTC))
 
 
 async def test_a_create_whose_name_is_taken_behind_one_without_an_answer_is_a_taken_name() -> None:

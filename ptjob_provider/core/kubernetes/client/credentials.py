@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from ptjob_provider.core.errors import ClusterUnavailable, InvalidSpec
+from ptjob_provider.core.errors import ClusterError, ClusterUnavailable, InvalidSpec
 from ptjob_provider.core.kubernetes.config import SERVICE_ACCOUNT
 
 if TYPE_CHECKING:
@@ -106,11 +106,14 @@ class Credentials:
         Raises:
             InvalidSpec: there is no usable kubeconfig or service account.
             ClusterUnavailable: the kubeconfig's exec plugin failed, or its context is gone or has another server now.
+            ClusterError: the kubeconfig or service account could be used before, and cannot be used now.
         """
-        if self._config.in_cluster:
-            endpoint, expires_at = of_pod(), None
-        else:
-            endpoint, expires_at = await self._of_kubeconfig()
+        try:
+            endpoint, expires_at = (of_pod(), None) if self._config.in_cluster else await self._of_kubeconfig()
+        except InvalidSpec as error:
+            if not self.endpoint.host:
+                raise
+            raise ClusterError(str(error)) from error  # somebody writes the file just now, or the plugin is missing
         if self.endpoint.host not in {"", endpoint.host}:
             raise self._moved(f"is now of {endpoint.host}")
         self.endpoint = endpoint if self._config.verify_ssl else replace(endpoint, verify_ssl=False)
