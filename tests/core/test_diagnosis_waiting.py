@@ -136,6 +136,30 @@ class TestEnding:
         assert " and was restarted 5 times: ValueError: bad batch" in looping.summary
         assert (running, below) == (None, None)
 
+    @each_row(
+        ("disruption", "more", "runs", "is_loop"),
+        [
+            ("Evicted: The node was low on resource: memory.", {}, 5, False),
+            ("Terminated: Pod was terminated in response to imminent node shutdown.", {}, 5, False),
+            ("Evicted: Pod ephemeral local storage usage exceeds the total limit of containers 1Gi.", {}, 5, True),
+            ("Evicted: low on memory", {"pod_uid": "one"}, 5, False),  # crashes four times, and is evicted once
+            ("Evicted: low on memory", {"pod_uid": "one"}, 6, True),
+            ("Evicted: low on memory", {"stopped": True}, 5, True),  # was not counted as a restart
+            ("", {}, 5, True),
+        ],
+    )
+    def test_pods_that_the_platform_takes_away_again_and_again_are_no_crash_loop(
+        self, disruption: str, more: dict[str, Any], runs: int, *, is_loop: bool
+    ) -> None:
+        """The operator replaces an evicted pod as one that has crashed."""
+        each = {"disruption": disruption, **more}
+        ends = [end(code=137, run=run, at=run, **{"pod_uid": f"pod-{run}", **each}) for run in range(runs)]
+        counts = Restarts(replica=WORKER, container="pytorch", pod_uid="last", earlier=runs)
+
+        found = after(0, restart_counts=(counts,), terminations=(*ends, end(run=runs, pod_uid="last", at=runs)))
+
+        assert (found is not None) == is_loop
+
     def test_a_crash_loop_of_which_no_end_was_seen_is_one(self) -> None:
         """The kubelet's waiting reason and the restart count are enough."""
         counts = Restarts(replica=WORKER, container="pytorch", pod_uid="u", count=7)

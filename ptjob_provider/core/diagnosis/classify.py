@@ -373,6 +373,11 @@ class Classification:
         """Return whether the cause passes by itself; see `Diagnosis.passes`."""
         return bool(self.retryable) or passes_by_itself(self.cause, retryable=self.advice[1])
 
+    @property
+    def is_by_platform(self) -> bool:
+        """Return whether the platform ended it; see `Diagnosis.by_platform`."""
+        return self.advice[1] and CAUSES[self.cause].by_platform
+
     def text(self, more: str = "") -> str:
         """Return `did`, `more` and the detail as text."""
         return f"{self.did}{more}" + (f": {self.detail}" if self.detail else "")

@@ -7,7 +7,7 @@
     the namespace's rules refuse its pods                               after `start_timeout`
     scheduled and not running, without a known problem                  after `start_timeout`
     the image is being pulled                                           never: the job progresses
-    crash loop                                                          after `crash_loop_limit` restarts
+    crash loop, evictions by the platform not counted                   after `crash_loop_limit` restarts
     unschedulable, quota, queued or suspended, no pods yet              after `queue_timeout`
     training exited with 0, a sidecar still runs                        after `sidecar_timeout`
     all pods have ended, one with a failure, and the job has not        after `start_timeout`
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Self
 
 from ptjob_provider.core.containment import contained
 from ptjob_provider.core.diagnosis.causes import CAUSES, Cause, Diagnosis, named
+from ptjob_provider.core.diagnosis.classify import disrupted
 from ptjob_provider.core.diagnosis.last_lines import clip
 from ptjob_provider.core.diagnosis.root_cause import candidates_of, describe, root_of
 from ptjob_provider.core.diagnosis.startup_failure import not_placed, not_started
@@ -158,7 +159,7 @@ def _crash_loop(history: PodHistory, limit: int | None, ranks: Mapping[str, int]
 
 
 def _loops(history: PodHistory, counts: Restarts, limit: int) -> bool:
-    if counts.in_a_row < limit:
+    if counts.in_a_row - _taken_away(history, counts) < limit:
         return False
     container = (counts.replica, counts.container)
     waits = any(wait.replica == counts.replica and wait.kind is WaitKind.CRASH_LOOP for wait in history.waiting)
@@ -166,6 +167,13 @@ def _loops(history: PodHistory, counts: Restarts, limit: int) -> bool:
         (end.replica, end.container) == container and end.run == counts.total and end.failed and not end.stopped
         for end in history.terminations
     )
+
+
+def _taken_away(history: PodHistory, counts: Restarts) -> int:
+    """Return how many of the pods since the last long run the platform has ended; a pod may have crashed before."""
+    ends = (end for end in history.terminations if (end.replica, end.container) == (counts.replica, counts.container))
+    failed = (end for end in ends if end.run >= counts.settled and end.failed and not end.stopped)
+    return len({end.pod_uid for end in failed if end.disruption and disrupted(end.disruption).is_by_platform})
 
 
 def _queued(
