@@ -244,6 +244,29 @@ async def test_a_job_that_is_deleted_as_its_follower_leaves_is_gone_for_the_next
             await until(watch, lambda seen: seen.job is None)
 
 
+@pytest.mark.parametrize("end", ["Failed", "Succeeded"])
+@pytest.mark.parametrize("beside", [False, True])
+async def test_a_job_that_is_deleted_as_soon_as_it_has_ended_is_delivered_with_its_end(
+    server: StandInCluster, backend: KubernetesBackend, end: str, *, beside: bool
+) -> None:
+    """As with ttlSecondsAfterFinished: 0. The end of a job that is reported as deleted would get no next attempt."""
+    server.put("pytorchjobs", job("other", "Running"))
+    async with (
+        aclosing(backend.watch(ref_of(job("digits")))) as watch,
+        aclosing(backend.watch(ref_of(job("other")))) as neighbour,
+    ):
+        if beside:
+            await until(neighbour, lambda seen: phase(seen) is JobPhase.RUNNING)
+        await until(watch, lambda seen: phase(seen) is JobPhase.RUNNING)
+
+        server.put("pytorchjobs", job("digits", "Running", end))
+        server.remove("pytorchjobs", "digits")
+        async with asyncio.timeout(30):
+            seen = [phase(each) async for each in watch]
+
+    assert seen == [JobPhase(end), None]
+
+
 @pytest.mark.parametrize("beside", [False, True])
 async def test_a_job_that_a_server_which_is_behind_does_not_have_is_not_gone(
     server: StandInCluster, backend: KubernetesBackend, *, beside: bool

@@ -64,6 +64,7 @@ class JobCache:
     phase: JobPhase | None = None
     _is_packed: bool = False
     _packed_job: bytes | None = None
+    _packed_end: bytes | None = None
     _created_at: str = ""
     _has_started: bool = False
     _is_in_queue: bool = False
@@ -84,8 +85,9 @@ class JobCache:
     # --- written by the informer
 
     def set_job(self, job: Manifest | None) -> None:
-        """Set the job's current state; None if it is gone."""
+        """Set the job's current state; None if it is gone: subscribers get its end before that."""
         if job is None:
+            self._packed_end = (self._packed_job or self._packed_end) if self._is_over else None
             self._packed_job = None
         else:
             status = kinds.read_status(job)
@@ -182,7 +184,7 @@ class JobCache:
         Raises:
             PTJobError: the server refuses the watch. Log readers continue with the cached state.
         """
-        version, delivered = -1, 0
+        version, delivered, knows_end = -1, 0, False
         while True:
             await self.notifier.until(
                 lambda version=version: self.is_complete and self.notifier.version > version  # type: ignore[misc]
@@ -190,12 +192,16 @@ class JobCache:
             version = self.notifier.version
             deleted = [pod for number, pod in self._deleted or () if number > delivered]
             delivered = self._deletions
-            is_gone = self._packed_job is None  # before `yield`: the job may be deleted while the consumer runs
-            yield self._observation(deleted)
-            if is_gone:
+            job = self._packed_job  # before `yield`: the job may be deleted while the consumer runs
+            if job is None and self._packed_end is not None and not knows_end:
+                yield self._observation(deleted, self._packed_end)
+                deleted = []
+            knows_end = self._is_over
+            yield self._observation(deleted, job)
+            if job is None:
                 return
             if deleted:
-                yield self._observation([])
+                yield self._observation([], job)
 
     async def pod(self, name: str) -> Manifest | None:
         """Return the newest existing pod of the replica; None if there is none."""
@@ -316,9 +322,9 @@ class JobCache:
         if self.notifier.error is not None:
             raise self.notifier.error
 
-    def _observation(self, deleted: list[Manifest]) -> Observation:
+    def _observation(self, deleted: list[Manifest], job: bytes | None) -> Observation:
         pods = [*deleted, *self._pods.values()]
-        return Observation(job=self.read_job(), pods=pods, events=self.events)
+        return Observation(job=unpacked(job) if job else None, pods=pods, events=self.events)
 
 
 def _version(pod: Manifest | None) -> int:

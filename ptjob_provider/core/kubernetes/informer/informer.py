@@ -310,7 +310,7 @@ class JobInformer:
                         with self._contained(job["metadata"]["uid"]):
                             self._take_job(job, is_listed=is_listed)
                     case Deleted(job):
-                        self._lose_job(job["metadata"]["uid"])
+                        self._lose_job(job["metadata"]["uid"], job)
                     case Synced(missing):
                         for uid in missing:
                             self._lose_job(uid)
@@ -340,32 +340,37 @@ class JobInformer:
     def _publish(self, cache: JobCache, job: Manifest) -> None:
         has_failed = kinds.read_status(job).phase is JobPhase.FAILED
         if has_failed and cache.phase is not JobPhase.FAILED:
-            self._start(cache, self._publish_failure(cache, job))
+            self._start(cache, self._publish_end(cache, job, cache.version))
         else:
             cache.set_job(job)
             self._update_pollers(cache)
 
-    async def _publish_failure(self, cache: JobCache, job: Manifest) -> None:
-        """Read the operator's events before the failure is published: subscribers do not wait for later events."""
-        version = cache.version
+    async def _publish_end(self, cache: JobCache, job: Manifest, version: int) -> None:
+        """Read the operator's events before the end is published: subscribers do not wait for later events."""
         await self._events.read(self._client, {cache: [by_uid(cache.ref.uid)]})
         if cache.version == version:
             cache.set_job(job)
             self._update_pollers(cache)
             self._release(cache)
 
-    def _lose_job(self, uid: str) -> None:
-        """Handle a job that the watch no longer has; if it has subscribers, a request decides whether it is gone."""
+    def _lose_job(self, uid: str, last: Manifest | None = None) -> None:
+        """Handle a job that the watch no longer has; `last` is its last state, if the watch has delivered it."""
         self._owners.forget(uid)
         self._ended.discard(uid)
         cache = self._caches.get(uid)
         if cache is None:
             return
         cache.version = -1
-        if not cache.subscribers:
-            del self._caches[uid]
+        if cache.subscribers:
+            self._start(cache, self._publish_loss(cache, last))
         else:
-            self._start(cache, self._verify(cache))
+            del self._caches[uid]
+
+    async def _publish_loss(self, cache: JobCache, last: Manifest | None) -> None:
+        """Publish the end that a lost job had at last; then a request decides whether the job is gone."""
+        if last is not None and (phase := kinds.read_status(last).phase).is_terminal and phase is not cache.phase:
+            await self._publish_end(cache, _stripped(last), version=-1)
+        await self._verify(cache)
 
     async def _verify(self, cache: JobCache) -> None:
         """Poll a job that the watch no longer has, until it is gone or is in the scope again.
