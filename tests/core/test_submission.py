@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ from ptjob_provider.core.identity import (
     EARLIER_ANNOTATION,
     PREEMPTIONS_ANNOTATION,
     REPORTED_ANNOTATION,
+    JobRef,
     Owner,
 )
 from ptjob_provider.core.outgoing import outgoing
@@ -41,7 +43,7 @@ from ptjob_provider.core.spec import Installation, TrainingJob
 from rows import each_row
 
 if TYPE_CHECKING:
-    from ptjob_provider.core.identity import JobRef, Manifest
+    from ptjob_provider.core.identity import Manifest
 
 pytestmark = pytest.mark.skips_waits
 
@@ -286,6 +288,60 @@ async def test_an_intent_whose_create_never_arrived_is_repeated() -> None:
     submission = await submit(backend, store)
 
     assert (submission.attempt, backend.created) == (1, 1)
+
+
+class Late(ScriptedBackend):
+    """The server finishes the create request of a worker that has given up when another one creates a job."""
+
+    late: Manifest | None = None
+    finishes = "never"
+
+    async def submit(self, manifest: Manifest) -> JobRef:
+        if self.late is None:
+            self.late = manifest
+            raise ClusterUnavailable("no answer")
+        if self.finishes in {"before the next create", "before one without an answer"}:
+            is_answered = self.finishes == "before the next create"
+            await self.finish()
+            if not is_answered:
+                raise ClusterUnavailable("no answer")
+        ref = await super().submit(manifest)
+        if self.finishes == "after it":
+            await self.finish()
+        return ref
+
+    async def finish(self) -> None:
+        assert self.late is not None
+        self.finishes = "never"
+        with suppress(JobAlreadyExists):
+            await super().submit(self.late)
+
+
+@pytest.mark.parametrize("is_exact", [False, True])
+@pytest.mark.parametrize(
+    ("finishes", "attempt", "stopped"),
+    [
+        ("before the next create", 2, ["uid-1"]),
+        ("before one without an answer", 2, ["uid-1"]),
+        ("after it", 1, []),
+    ],
+)
+async def test_a_create_that_ends_after_its_task_was_cleared_makes_no_second_job(
+    finishes: str, attempt: int, stopped: list[str], *, is_exact: bool
+) -> None:
+    """A slow webhook; the worker was stopped meanwhile. Two jobs would write into one folder of checkpoints."""
+    backend, store = Late(), MemoryStore()
+    with pytest.raises(ClusterUnavailable):
+        await submit(backend, store, exact_name=is_exact, clear_number=1)
+    backend.finishes = finishes
+
+    second = await submit(backend, store, exact_name=is_exact, clear_number=2)
+
+    assert [JobRef.of(job) for job in backend.jobs.values()] == [second.ref]
+    assert (second.attempt, second.adopted) == (attempt, False)
+    assert [ref.uid for ref in backend.deleted] == stopped
+    assert store.record is not None
+    assert (store.record.uid, store.record.clear_number) == (second.ref.uid, 2)
 
 
 async def test_a_create_whose_answer_was_lost_is_adopted_at_once() -> None:

@@ -21,6 +21,7 @@ is a job of this owner):
     unverified     nothing, or another uid    OutputsNotVerified: it has succeeded, and is not trained again
     ended          anything                   the old job is stopped and, after its last pod, the next one created
     cleared        anything                   the same
+    cleared intent nothing                    it is created anew: the server refuses one of two creates of a name
     uid            that uid, another owner's  nothing is stopped, the next attempt is created
 
 "Delivered": a try delivered the result of the attempt before the task was cleared; see `attempts.is_delivered`.
@@ -362,6 +363,8 @@ class _Submitter:
     async def _replace(self, record: AttemptRecord) -> Submission:
         job = await self._find(record.kind, record.namespace, record.name)
         self.earlier = record.earlier
+        if job is None and record.uid is None and not record.ended:  # its create request may still arrive
+            return await self._start(record.attempt)
         if job is not None and self._ownership(job) is not Ownership.FOREIGN:
             self.earlier = max(record.earlier, attempts.with_own(job), key=_last_attempt)
             await self._stop(JobRef.of(job))
@@ -390,7 +393,7 @@ class _Submitter:
             job = await self._find(self.kind, meta["namespace"], meta["name"])
             if job is None or self._ownership(job) is not Ownership.ADOPT:
                 raise
-            return self._adopt(job)
+            return await self._resolve_conflict(attempt, rendered)
         except PTJobError:
             self._save(attempt, meta, kind=self.kind, uid=None, refused=True)
             raise
@@ -443,12 +446,23 @@ class _Submitter:
                 code=409,
                 reason="AlreadyExists",
             )
-        if ownership is Ownership.ADOPT:
+        is_late = self._is_of_cleared_intent(attempt, job)
+        if ownership is Ownership.ADOPT and not is_late:
             return self._adopt(job)
         self.earlier = attempts.with_own(job)
-        if self.exact_name or job["metadata"].get("deletionTimestamp"):
+        if is_late or self.exact_name or job["metadata"].get("deletionTimestamp"):
             await self._stop(JobRef.of(job))
         return await self._start(attempt + 1)
+
+    def _is_of_cleared_intent(self, attempt: int, job: Manifest) -> bool:
+        """Return whether the job was created by a request from before the clear that arrived late."""
+        record = self.record
+        return (
+            record is not None
+            and record.attempt == attempt
+            and record.clear_number != self.clear_number
+            and annotation_of(job, INTENT_ANNOTATION) != self.intent
+        )
 
     async def _stop(self, ref: JobRef) -> None:
         """Stop a job; if the next job must have the same name, wait until the name is free."""
