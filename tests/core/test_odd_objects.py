@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from odd_objects import annotated, events, jobs, pods
-from pods import NOW, container, ended, pod
+from pods import NOW, POD, container, ended, pod
 from ptjob_provider.cli import tables
 from ptjob_provider.cli.jobs import row_of
 from ptjob_provider.core import containment, history, kinds
@@ -21,7 +21,7 @@ from ptjob_provider.core.backend import Observation
 from ptjob_provider.core.diagnosis import Cause, Diagnosis, Limits
 from ptjob_provider.core.errors import InvalidSpec, PTJobError
 from ptjob_provider.core.history import PodHistory
-from ptjob_provider.core.identity import OUTPUTS_ANNOTATION
+from ptjob_provider.core.identity import OUTPUTS_ANNOTATION, RECORD_ANNOTATION
 from ptjob_provider.core.outputs.result import build_result
 from ptjob_provider.core.run import attempts, snapshot
 from ptjob_provider.core.run.progress import JobProgress
@@ -196,6 +196,17 @@ class TestContainment:
         state.observe(job)
 
         assert state.to_dict() == {}
+
+    def test_a_history_that_was_counted_in_a_far_year_does_not_end_its_follower(self) -> None:
+        """Somebody has edited the annotation; the waits begin anew."""
+        known = {"replica": POD, "pod_uid": "u1", "kind": "stuck", "reason": "R", "since": "2026-11-20T09:00:00Z"}
+        record = json.dumps({"waiting": [known], "counted_at": "9999-11-20T09:00:00Z"})
+        job = job_of("PyTorchJob", replicas=1, template=TEMPLATE)
+        job["metadata"] = {**META, "annotations": {RECORD_ANNOTATION: record}}
+
+        progress, _ = progress_of(job, pod(container({"waiting": {"reason": "ErrImagePull"}}), phase="Pending"))
+
+        assert [each.since for each in progress.pods.waiting] == [NOW]
 
     def test_an_error_for_people_is_no_fault(self) -> None:
         """Such as that of a kind which is unknown."""

@@ -7,6 +7,8 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Self
 
+from ptjob_provider.core.containment import contained
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import timedelta
@@ -249,6 +251,7 @@ class PodHistory:
         """Return the number of container restarts of all replicas, as observed or, if higher, as reported."""
         return max(sum(entry.total for entry in self.restart_counts), self.restarts_reported)
 
+    @contained(lambda _why, record, now: replace(record, counted_at=None).resumed(now))
     def resumed(self, now: datetime) -> Self:
         """Return the stored history for a new follower, whose waits have lasted as long as they were counted before."""
         if self.counted_at is None:
