@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import subprocess
 import sys
 import tempfile
@@ -39,8 +40,10 @@ MEASURED = ("--cov", "--cov-report=")
 WITHOUT_CLUSTER = ("-m", f"not cluster and {WITHOUT_SOAK}")
 ON_CLUSTER = ("-m", f"cluster and {WITHOUT_SOAK}")
 
-ON_ALL_CORES = ("-n", "auto", "--dist", "loadfile", "--max-worker-restart=0")
+ON_WORKERS = ("--dist", "load", "--max-worker-restart=0")
 """A test that hangs ends its worker and is named. No worker is restarted, because it would run that test again."""
+
+CORES = len(os.sched_getaffinity(0))
 
 CORE = ("tests/core", "tests/contract", "tests/cli")
 """Tests that need neither Airflow nor PyTorch; those marked `cluster` run in the group `backend`."""
@@ -212,7 +215,10 @@ def main(arguments: list[str]) -> int:
         if options.lint:
             steps = run(lint_steps(), scratch)
         elif options.check:
-            steps = run([*lint_steps(), *check_steps(*ON_ALL_CORES)], scratch)
+            core, adapters = check_steps(*ON_WORKERS)
+            core.command += ("-n", str(CORES + 1))  # tests of the core wait for half of their time
+            adapters.command += ("-n", str(CORES))
+            steps = run_beside({"lint": lint_steps(), "core": [core], "adapters": [adapters]}, scratch)
         elif options.soak:
             steps = run([Step("soak", (*PYTEST[:-1], "soak"), is_test=True)], scratch)
         else:
