@@ -6,8 +6,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,6 +16,7 @@ from half_written import look
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 ROOT = DOCS.parent
 STEP = re.compile(r"step (\d+)/10000")
@@ -96,15 +95,9 @@ def repeats_no_step(python: Path, program: Path, folder: Path) -> Iterator[str]:
         yield f"exit code {code}, first step {first} after {saved}, then saved {then}: {''.join(again[-20:])}"
 
 
-def test_plain_pytorch_goes_on_at_the_step_at_which_it_was_stopped(reader: Reader) -> None:
-    import_or_skip("torch")
-
-    assert list(repeats_no_step(Path(sys.executable), reader.folder / "plain.py", reader.folder / "ckpt")) == []
-
-
 @pytest.mark.soak
-@pytest.mark.parametrize("program", ["hugging_face.py", "lightning_module.py"])
-def test_trainers_go_on_at_the_step_at_which_they_were_stopped(
+@pytest.mark.parametrize("program", ["plain.py", "hugging_face.py", "lightning_module.py"])
+def test_a_program_goes_on_at_the_step_at_which_it_was_stopped(
     program: str, reader: Reader, python_with_libraries: Path
 ) -> None:
     assert list(repeats_no_step(python_with_libraries, reader.folder / program, reader.folder / "ckpt")) == []
