@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from contextlib import suppress
 from dataclasses import replace
@@ -200,21 +201,24 @@ async def test_pods_that_a_slow_operator_makes_after_the_deletion_are_waited_for
 
 async def test_pods_of_a_jobset_that_is_made_once_more_are_waited_for() -> None:
     """Trainer may do so at the moment in which its TrainJob is deleted; the garbage collector then deletes it, too."""
+    clock = asyncio.get_running_loop().time
 
     class Remade(ScriptedBackend):
-        def __init__(self) -> None:
-            super().__init__()
-            self.looks = [True, False, False]
+        deleted_at = 0.0
+
+        async def delete(self, ref: JobRef, *, version: str | None = None) -> None:
+            self.deleted_at = clock()
+            await super().delete(ref, version=version)
 
         async def pods_gone(self, _: JobRef) -> bool:
-            return self.looks.pop(0) if self.looks else True
+            return not 1.0 < clock() - self.deleted_at < 5.0
 
     backend = Remade()
     first = await submit(backend, MemoryStore(), job=replace(JOB, kind="TrainJob"))
 
     await stop_and_wait(backend, first.ref)
 
-    assert backend.looks == []
+    assert clock() - backend.deleted_at >= 5.0 + 3.0
 
 
 async def test_a_job_that_a_finalizer_keeps_is_stopped_when_its_pods_stay_away() -> None:
@@ -342,6 +346,26 @@ async def test_a_create_that_ends_after_its_task_was_cleared_makes_no_second_job
     assert [ref.uid for ref in backend.deleted] == stopped
     assert store.record is not None
     assert (store.record.uid, store.record.clear_number) == (second.ref.uid, 2)
+
+
+async def test_a_frozen_try_leaves_the_job_that_a_later_try_has_created_since_the_clear() -> None:
+    """It wakes at its create request, and the name is taken by a training of the same task."""
+
+    class Frozen(Late):
+        async def submit(self, manifest: Manifest) -> JobRef:
+            if self.late is not None and self.finishes == "frozen":
+                self.finishes = "never"
+                await submit(self, store, clear_number=2)
+            return await super().submit(manifest)
+
+    backend, store = Frozen(), MemoryStore()
+    with pytest.raises(ClusterUnavailable):
+        await submit(backend, store, clear_number=1)
+    backend.finishes = "frozen"
+
+    woken = await submit(backend, store, clear_number=2)
+
+    assert (woken.ref.uid, woken.adopted, backend.deleted) == ("uid-1", True, [])
 
 
 async def test_a_create_whose_answer_was_lost_is_adopted_at_once() -> None:

@@ -38,6 +38,8 @@ async def stop(backend: Backend, ref: JobRef, sink: Sink, errors: ApiErrors) -> 
         return
     try:
         await errors.answer(lambda: backend.patch(ref, change))
+    except JobNotFound:  # its pods go with it
+        return
     except PTJobError as error:
         sink.notice(f"{ref}: replicas that still run could not be stopped ({error}); delete the job")
         return
@@ -82,16 +84,23 @@ async def stop_and_wait(
         ClusterUnavailable: pods still ran, or the object was still there, after `timeout` seconds.
     """
     await (backend.delete(ref) if judge is None else delete_judged(backend, ref, judge))
-    waited, quiet, pause = 0.0, 0.0, _POLL_INTERVAL
+    waited, pause = 0.0, _POLL_INTERVAL
+    gone_since: float | None = None
     # Trainer may make the JobSet of a TrainJob once more while it does not know yet that the TrainJob is gone.
     enough = _QUIET if kinds.named(ref.kind).DELETION == "Background" else 0.0
     while True:
-        quiet = quiet + pause if await backend.pods_gone(ref) else 0.0
-        if quiet > enough and ((quiet > _QUIET and not frees_name) or await _is_removed(backend, ref)):
+        if not await backend.pods_gone(ref):
+            gone_since = None
+        elif gone_since is None:
+            gone_since = waited
+        quiet = -1.0 if gone_since is None else waited - gone_since
+        if quiet >= _QUIET and not frees_name:
             return
-        if waited >= timeout and quiet:
+        if quiet >= enough and await _is_removed(backend, ref):
+            return
+        if waited >= timeout and quiet >= enough:
             raise ClusterUnavailable(f"{ref}: deleted {timeout:.0f} s ago and still there; look at its finalizers")
-        if waited >= timeout:
+        if waited >= timeout and quiet < 0:
             raise ClusterUnavailable(
                 f"{ref}: pods of this earlier attempt still run {timeout:.0f} s after it was deleted; look for a lost "
                 "node, then try again: a new attempt is not started beside them"

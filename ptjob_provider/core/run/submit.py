@@ -457,12 +457,12 @@ class _Submitter:
     def _is_of_cleared_intent(self, attempt: int, job: Manifest) -> bool:
         """Return whether the job was created by a request from before the clear that arrived late."""
         record = self.record
-        return (
-            record is not None
-            and record.attempt == attempt
-            and record.clear_number != self.clear_number
-            and annotation_of(job, INTENT_ANNOTATION) != self.intent
-        )
+        if record is None or record.attempt != attempt or record.clear_number == self.clear_number:
+            return False
+        known = self.store.load()  # a try since the clear may have created the job, while this one was frozen
+        if known is not None and (known.uid, known.clear_number) == (job["metadata"]["uid"], self.clear_number):
+            return False
+        return annotation_of(job, INTENT_ANNOTATION) != self.intent
 
     async def _stop(self, ref: JobRef) -> None:
         """Stop a job; if the next job must have the same name, wait until the name is free."""
