@@ -18,6 +18,7 @@ from ptjob_provider.core.errors import (
     ClusterUnavailable,
     JobDeleted,
     JobFailed,
+    JobNotFound,
     JobTakenOver,
     JobTimedOut,
     OutputsNotVerified,
@@ -431,6 +432,16 @@ async def test_replicas_may_be_left_running_on_request() -> None:
     await follow(backend, submission(), sink=ListSink(), keep_running_pods=True)
 
     assert not any("spec" in change for change in backend.patches)
+
+
+async def test_replicas_of_a_job_that_is_gone_are_not_said_to_run_on() -> None:
+    """Its time to live has ended at once."""
+    backend, sink = showing(Observation(job=job("Failed"))), ListSink()
+    backend.pods_stay, backend.patch_error = 1000, JobNotFound("gone", code=404)
+
+    await follow(backend, submission(), sink=sink)
+
+    assert not any("could not be stopped" in text for text in sink.notices)
 
 
 async def test_replicas_that_cannot_be_stopped_are_said() -> None:

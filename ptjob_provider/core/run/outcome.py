@@ -117,7 +117,7 @@ def raise_for(ref: JobRef, outcome: JobOutcome, *, deletes: bool = False, shown:
     if outcome.outcome is Outcome.UNVERIFIED:
         raise OutputsNotVerified(
             f"{ref} succeeded, but its outputs could not be looked at: {outcome.detail}. "
-            "A retry verifies them again and does not train again."
+            "A retry verifies them again if the job is still there, and does not train again."
         )
     kinds = {Outcome.TIMED_OUT: JobTimedOut, Outcome.DELETED: JobDeleted}
     error = kinds.get(outcome.outcome, JobFailed)
