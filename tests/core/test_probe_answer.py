@@ -84,7 +84,7 @@ def test_the_options_of_a_probe_are_named_as_the_user_sets_them() -> None:
     said = obstacle({}, (), options=ProbeOptions(title=lambda option: f"PTJOB_{option.upper()}"))
 
     assert said.startswith("was not created yet; ")
-    assert "`PTJOB_PROBE_IMAGE` names another image with Python 3" in said
+    assert "`PTJOB_PROBE_IMAGE` names an image with Python 3" in said
     assert "`PTJOB_PROBE_TIMEOUT` gives it longer than 300 s" in said
 
 

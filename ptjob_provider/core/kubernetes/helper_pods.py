@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from contextlib import asynccontextmanager, suppress
 from http import HTTPStatus
@@ -14,6 +15,7 @@ from ptjob_provider.core.errors import (
     JobAlreadyExists,
     JobNotFound,
     NotThere,
+    PermissionDenied,
     PTJobError,
 )
 from ptjob_provider.core.history.pods import read_pod, wait_of
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 
     from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.kubernetes.client.http import Client
+
+logger = logging.getLogger(__name__)
 
 _INTERVAL = 0.5
 _QUIET = 5.0
@@ -102,9 +106,17 @@ async def running(
     try:
         yield await until_usable()
     finally:
-        with suppress(PTJobError, TimeoutError):
+        await _delete(client, namespace, name)
+
+
+async def _delete(client: Client, namespace: str, name: str) -> None:
+    """Delete the pod if it exists; log it if that fails."""
+    try:
+        with suppress(JobNotFound, PermissionDenied):  # it was not created, as a rule
             async with asyncio.timeout(_AFTERWARDS):
                 await client.delete(paths.pods(namespace, name))
+    except (PTJobError, TimeoutError) as error:
+        logger.warning("the pod %s/%s could not be deleted: %s", namespace, name, error)
 
 
 async def _created_or_full(client: Client, manifest: Manifest) -> str:
@@ -125,7 +137,7 @@ async def _existing(client: Client, namespace: str, name: str) -> Manifest:
         pod = await client.get(paths.pods(namespace, name))
         if not pod["metadata"].get("deletionTimestamp"):
             return pod
-    raise ClusterError(f"the pod {namespace}/{name} was deleted by somebody before it had answered")
+    raise ClusterError(f"the pod {namespace}/{name} was deleted by somebody")
 
 
 async def _events_of(client: Client, namespace: str, name: str) -> Sequence[Manifest]:

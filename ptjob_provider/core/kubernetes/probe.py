@@ -249,8 +249,9 @@ ASKS_FOR = "{cpu} CPU and {memory}".format_map(RESOURCES["requests"])
 
 _OTHER_IMAGE = "set `{probe_image}` to an image that has Python 3 and that the nodes can pull"
 _NEXT = (
-    f"it asks for {ASKS_FOR} on a node that rank 0 may have, with rank 0's user, image and claims; "
-    "`{probe_image}` names another image with Python 3, `{probe_timeout}` gives it longer than {timeout:g} s"
+    f"it asks for {ASKS_FOR} on a node that rank 0 may have, with rank 0's user and claims; "
+    "`{probe_image}` names an image with Python 3 in place of rank 0's, `{probe_timeout}` gives it longer than "
+    "{timeout:g} s"
 )
 
 
