@@ -377,3 +377,12 @@ def test_two_ways_to_a_cluster_are_refused() -> None:
 )
 def test_a_request_is_described_in_words(path: str, words: str) -> None:
     assert paths.described("GET", path) == words
+
+
+async def test_a_program_in_a_pod_that_is_gone_is_not_said_to_be_unknown_to_the_cluster() -> None:
+    async with stand_in_api_server(404) as server, shared_client(server.config()) as client:
+        with pytest.raises(JobNotFound) as raised:
+            async with client.socket(f"{paths.pods('team', 'files')}/exec", []):
+                pass
+
+    assert "does not serve" not in str(raised.value)
