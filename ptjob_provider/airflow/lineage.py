@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 from airflow.sdk import Asset, AssetAlias, BaseOperator
 
 from ptjob_provider.core.outgoing import outgoing
+from ptjob_provider.core.spec.code import CodeSource
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -71,8 +72,10 @@ def publish(context: Any, outlets: Iterable[Any], extra: Mapping[str, Any], log:
             log.warning("the alias %s gets no asset: the model's address cannot be one: %s", outlet.name, error)
 
 
-def revision_of(ti: Any) -> str | None:
-    """Return the commit of the DAG's version; None if its bundle is not a Git repository."""
+def revision_of(ti: Any, code: Any = None) -> str | None:
+    """Return the commit of the DAG's version; None if its bundle is not a Git repository, or the code is elsewhere."""
+    if code is not None and not CodeSource.is_folder(code):
+        return None
     bundle = getattr(ti, "bundle_instance", None)
     version = str(getattr(bundle, "version", None) or "")
     return version if _REVISION.fullmatch(version) else None

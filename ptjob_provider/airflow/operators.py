@@ -488,7 +488,7 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
                 self._input_uris = self.ledger.folders(context) if is_wanted() else ()
             except PTJobError as error:  # the training has succeeded nevertheless
                 self.log.warning("the training was not noted in the ledger: %s", error)
-        git_revision = self.git_revision or result.get("git_revision") or revision_of(context["ti"])
+        git_revision = self.git_revision or result.get("git_revision") or revision_of(context["ti"], self.code)
         self._model_extra = model_extra(result, data_version=self.data_version, git_revision=git_revision)
         publish(context, self.outlets, self._model_extra, self.log)
         push_result(context["ti"], result, self.log)

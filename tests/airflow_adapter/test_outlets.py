@@ -106,5 +106,13 @@ def test_the_revision_is_that_of_the_bundle_if_it_is_a_commit(version: str | Non
     assert revision_of(SimpleNamespace(bundle_instance=SimpleNamespace(version=version))) == expected
 
 
+def test_the_dags_revision_is_none_of_code_from_another_repository() -> None:
+    """Its pods may have fetched different commits of it."""
+    ti = SimpleNamespace(bundle_instance=SimpleNamespace(version=REVISION))
+
+    assert revision_of(ti, {"git": "https://git.example.com/team/train.git"}) is None
+    assert revision_of(ti, "training") == REVISION
+
+
 def test_a_task_without_a_bundle_has_no_revision() -> None:
     assert revision_of(SimpleNamespace()) is None
