@@ -222,7 +222,8 @@ async def _snapshot(
         target.open(), target.namespace, name, kind=target.kind, preferred=target.settings.kind(), inspect=inspect
     )
     try:
-        return snapshot, await of_snapshot(target.inspector(), snapshot, pattern) if reads_log else None, ""
+        is_asked = reads_log or snapshot.trainer_status  # what the program has reported to Trainer costs no request
+        return snapshot, await of_snapshot(target.inspector(), snapshot, pattern) if is_asked else None, ""
     except PTJobError as error:
         return snapshot, None, str(error)
 
@@ -277,7 +278,12 @@ def _at(event: Manifest) -> str:
 
 
 def _when(event: Manifest) -> datetime:
-    return parse_instant(_at(event)) or datetime.min.replace(tzinfo=UTC)
+    """Return the event's time in whole seconds, because only some reporters write fractions; none sorts first.
+
+    The server lists events by their names, whose ends are their nanoseconds.
+    """
+    at = parse_instant(_at(event)) or datetime.min.replace(tzinfo=UTC)
+    return at.replace(microsecond=0)
 
 
 @click.command()

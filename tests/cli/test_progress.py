@@ -183,7 +183,8 @@ def test_trainer_status_counts_more_than_the_log(ptjob: Callable[..., Result]) -
     backend.worlds = [Observation(job=made)]
 
     listed = ptjob(backend, "list", "--progress", inspector=inspector)
-    told = json.loads(ptjob(backend, "get", "digits", "-o", "json", inspector=inspector).stdout)["progress"]
+    asked = ptjob(backend, "get", "digits", "-o", "json", "--no-progress", inspector=inspector)
+    told = json.loads(asked.stdout)["progress"]
 
     assert column(listed.stdout, "STEP") == ["45/100"]
     assert (told["step"], told["eta"], told["source"]) == (45, 795, "trainerStatus")

@@ -51,9 +51,9 @@ def rows_of(ptjob: Callable[..., Result]) -> Callable[..., list[dict[str, Any]]]
 
 
 def test_events_are_shown_in_the_order_of_the_time_beside_them(rows_of: Callable[..., list[dict[str, Any]]]) -> None:
-    """The scheduler writes microseconds, others whole seconds; for equal or missing times, the server's order stays."""
+    """The scheduler writes microseconds, others whole seconds; within a second, the server's order stays."""
     rows = rows_of(
-        event("FailedScheduling", eventTime="2026-11-20T10:00:01.852900Z"),
+        event("Scheduled", eventTime="2026-11-20T10:00:01.852900Z"),
         event("SuccessfulCreatePod", lastTimestamp="2026-11-20T10:00:01Z"),
         event("SuccessfulCreateService", lastTimestamp="2026-11-20T10:00:01Z"),
         event("Unknown"),
@@ -64,10 +64,10 @@ def test_events_are_shown_in_the_order_of_the_time_beside_them(rows_of: Callable
     assert [row["reason"] for row in rows] == [
         "Unknown",
         "Created",
+        "Scheduled",
         "SuccessfulCreatePod",
         "SuccessfulCreateService",
-        "FailedScheduling",
         "Started",
     ]
     table = tables.events(rows, now=datetime(2026, 11, 20, 10, 1, 41, tzinfo=UTC))
-    assert [row[0] for row in table.rows] == ["", "1m41s", "1m40s", "1m40s", "1m39s", "1m39s"]
+    assert [row[0] for row in table.rows] == ["", "1m41s", "1m39s", "1m40s", "1m40s", "1m39s"]
