@@ -203,7 +203,7 @@ def find_target(given: TargetOptions, environ: Mapping[str, str]) -> Target:
         name.removeprefix(prefix).lower(): name
         for prefix in reversed(_PREFIXES)
         for name, value in environ.items()
-        if name.startswith(prefix) and value
+        if name.startswith(prefix) and (value or prefix != _PREFIXES[0])  # Airflow lets an empty variable count
     }
     of_variables = {option: environ[name] for option, name in variables.items()}
     options = {**configured, **of_variables}
@@ -214,7 +214,7 @@ def find_target(given: TargetOptions, environ: Mapping[str, str]) -> Target:
         backend=(
             _requested_backend(given)
             or _named_backend(of_variables, f"${variables.get('backend')}")
-            or _named_backend(configured, "[ptjob] backend")
+            or _named_backend({**configured, **of_variables}, "[ptjob] backend")
             or reachable
         ),
         requested_namespace=given.namespace,

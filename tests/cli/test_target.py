@@ -69,6 +69,7 @@ def with_kubeconfig(home: Path) -> Path:
         ({}, "", {"KUBECONFIG": "/k"}, "kubernetes"),
         ({}, "", {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, "kubernetes"),
         ({}, "[ptjob]\nbackend = local\n", {"AIRFLOW__PTJOB__BACKEND": "kubernetes"}, "kubernetes"),
+        ({}, "[ptjob]\nbackend = local\n", {"AIRFLOW__PTJOB__BACKEND": "", "KUBECONFIG": "/k"}, "kubernetes"),
         ({}, "", {}, "local"),
     ],
 )
