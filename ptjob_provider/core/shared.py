@@ -82,7 +82,8 @@ async def until_stopped(
     main, waiting = asyncio.create_task(work), asyncio.create_task(stop_requested.wait())
     try:
         await asyncio.wait({main, waiting}, return_when=asyncio.FIRST_COMPLETED)
-        return main.result() if main.done() else await stop(main)
+        was_told = stop_requested.is_set() and main.cancelled()  # the work has seen it first
+        return main.result() if main.done() and not was_told else await stop(main)
     finally:
         await cancelled(main, waiting)
 

@@ -172,3 +172,18 @@ async def test_a_step_that_is_told_to_stop_while_it_looks_for_earlier_tries_make
         await training.until_end()
 
     assert (backend.created, backend.jobs) == (earlier, {})
+
+
+async def test_a_stop_that_the_work_sees_first_ends_the_step_as_terminated() -> None:
+    """The signal comes with the answer to the last request before the creation."""
+    loop = asyncio.get_running_loop()
+    termination, answer = StepTermination(ScriptedBackend()), loop.create_future()
+
+    async def work() -> None:
+        await answer
+        termination.before_create()
+
+    loop.call_later(0.01, lambda: (termination.stop(), answer.set_result(None)))
+
+    with pytest.raises(Terminated):
+        await termination.run(work())
