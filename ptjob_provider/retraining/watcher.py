@@ -287,9 +287,9 @@ class Watch:
         """Log each problem of a batch once, and once that it is repaired."""
         for name, text in listing.oddities.items():
             if self._odd.get(name) != text:
-                self._log.warning("%s: the batch %a is not announced: %s", self._source, name, text)
+                self._log.warning("%s: nothing of %a is announced: %s", self._source, name, text)
         for name in self._odd.keys() - listing.oddities.keys():
-            self._log.info("%s: nothing is wrong with the batch %a any more", self._source, name)
+            self._log.info("%s: nothing is wrong with %a any more", self._source, name)
         self._odd = dict(listing.oddities)
 
 

@@ -230,7 +230,7 @@ async def test_a_malformed_batch_is_reported_once_and_does_not_delay_others(
         await triggerer.until(2)
 
     assert triggerer.names == ["good", "odd"]
-    assert "nothing is wrong with the batch 'odd' any more" in said()
+    assert "nothing is wrong with 'odd' any more" in said()
 
 
 def to_itself(batch: Path) -> None:

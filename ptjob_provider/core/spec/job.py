@@ -209,7 +209,7 @@ def check_asked_once(fields_of: TrainingJob | RoleFields, prefix: str, *, gpu: s
             and fields_of.container_resources is not None
             and resource in fields_of.container_resources
         ):
-            allowed = f"allowed: either {name} or {resource} in `container_resources`"
+            allowed = f"allowed: either {name} or {resource} in `container_resources`, for the job and its roles alike"
             raise InvalidSpec.of(f"{prefix}{name}", getattr(fields_of, name), allowed)
 
 
@@ -532,7 +532,8 @@ class TrainingJob:
 
     master: RoleFields | None = setting(RoleFields.parse, TrainJob=_ALIKE)
     """Fields of rank 0's pod that override the job's: image, command, args, env, cpu, memory, gpus,
-    container_resources, node_selector. None: as the job. Not for elastic jobs, which have no master."""
+    container_resources, node_selector. A resource stands in one place: cpu or container_resources, for job and roles
+    alike. None: as the job. Not for elastic jobs, which have no master."""
 
     worker: RoleFields | None = setting(RoleFields.parse, TrainJob=_ALIKE)
     """The same fields of all other pods; no effect if there are none. None: as the job."""
