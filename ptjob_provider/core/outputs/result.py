@@ -56,7 +56,7 @@ class JobResult(TypedDict):
     rank0: str
     """Pod of rank 0."""
     git_revision: str | None
-    """Commit that was fetched for `code`."""
+    """Commit that was fetched for `code`; null if pods have fetched different ones."""
     code_revision: dict[str, Any] | None
     """Revision of the folder that `code` names: {digest, commit, dirty}."""
     model: dict[str, Any] | None
