@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from api_server_stand_in import stand_in_api_server
+from ptjob_provider.core.errors import OutputsNotVerified
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.kubernetes import KubernetesBackend
-from ptjob_provider.core.kubernetes.probe import MARKER
+from ptjob_provider.core.kubernetes.inspection import find_checkpoint
+from ptjob_provider.core.kubernetes.probe import MARKER, ProbeOptions
 from ptjob_provider.core.outputs.contract import ResolvedOutput, ResolvedOutputs
 from recorded import recorded
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from ptjob_provider.core.kubernetes.client.http import Client
 
 MODEL = ResolvedOutput(uri="pvc://runs/m.pt", claim="runs", path="m.pt", container_path="/data/m.pt")
 
@@ -60,3 +69,40 @@ async def test_a_node_with_another_time_is_asked_again_without_its_clock(ahead: 
     assert len(asked) == len(doubts)
     assert all(doubt in found for doubt, found in zip(doubts, asked, strict=True))
     assert not any("affinity" in each["spec"] for each in made)  # the pod of the name is another job's
+
+
+class DribblingClient:
+    """Stand-in for a client whose gateway sends a byte of each log now and then, without end."""
+
+    async def get(self, _: str) -> dict[str, Any]:
+        return {"metadata": {}, "spec": {}, "status": {"phase": "Succeeded", "containerStatuses": []}}
+
+    async def post(self, _path: str, _manifest: object) -> None:
+        """Create the pod."""
+
+    async def delete(self, _: str) -> None:
+        """Delete the pod."""
+
+    @asynccontextmanager
+    async def stream(self, _: str, *, silence: float) -> AsyncIterator[AsyncIterator[bytes]]:
+        async def endless() -> AsyncIterator[bytes]:
+            while True:
+                await asyncio.sleep(silence / 2)
+                yield b"."
+
+        yield endless()
+
+
+@pytest.mark.skips_waits
+async def test_a_log_that_never_ends_is_no_answer() -> None:
+    job = recorded("pytorchjob-succeeded")
+    trainer = {"name": "pytorch", "image": "i", "volumeMounts": [{"name": "v", "mountPath": "/data"}]}
+    volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "runs"}}]
+    job["spec"]["pytorchReplicaSpecs"]["Master"]["template"] = {"spec": {"containers": [trainer], "volumes": volumes}}
+    looking = find_checkpoint(
+        cast("Client", DribblingClient()), job, MODEL, since=datetime.now(UTC), options=ProbeOptions(timeout=60)
+    )
+
+    async with asyncio.timeout(600):
+        with pytest.raises(OutputsNotVerified, match="its log could not be read within 60 s"):
+            await looking

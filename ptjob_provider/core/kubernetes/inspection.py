@@ -124,10 +124,23 @@ async def _answer(
     why = partial(obstacle, options=options)
     async with running(client, manifest, has_ended, seconds=options.timeout, obstacle=why, tell=logger.info) as pod:
         if pod["status"]["phase"] == "Succeeded":
-            for _ in range(_LOG_READS):
-                async with client.stream(paths.pod_log(namespace, name), silence=_SILENCE) as chunks:
-                    log = b"".join([chunk async for chunk in chunks])
-                if answer := read(log.decode("utf-8", "replace")):
-                    return answer, pod
-                await asyncio.sleep(_PAUSE)
+            try:
+                async with asyncio.timeout(options.timeout):
+                    answer = await _read(client, paths.pod_log(namespace, name), read)
+            except TimeoutError:
+                late = f"its log could not be read within {options.timeout:g} s"
+                raise OutputsNotVerified(f"the pod {namespace}/{name} has ended, but {late}") from None
+            if answer is not None:
+                return answer, pod
         raise OutputsNotVerified(f"the pod {namespace}/{name} {why(pod, ())}")
+
+
+async def _read(client: Client, path: str, read: Callable[[str], T | None]) -> T | None:
+    """Return the answer in the log at this path; None if it has none."""
+    for _ in range(_LOG_READS):
+        async with client.stream(path, silence=_SILENCE) as chunks:
+            log = b"".join([chunk async for chunk in chunks])
+        if answer := read(log.decode("utf-8", "replace")):
+            return answer
+        await asyncio.sleep(_PAUSE)
+    return None
