@@ -74,10 +74,8 @@ async def test_a_create_behind_one_without_an_answer_may_have_arrived_also_if_no
     assert re.search(r"create .+it is not there.+may have been done", str(raised))
 
 
-async def test_what_is_asked_about_a_job_while_the_kubeconfig_is_broken_is_refused_and_asked_again_later(
-    tmp_path: Path,
-) -> None:
-    """An invalid specification would fail for good the task of a job that has succeeded."""
+async def test_a_kubeconfig_that_breaks_while_it_is_used_is_a_refusal(tmp_path: Path) -> None:
+    """As an invalid specification, it would fail for good the task of a job that has succeeded."""
     file, ref = tmp_path / "config", JobRef(kind="PyTorchJob", namespace="team", name="digits", uid="u")
     outputs = ResolvedOutputs()
     async with stand_in_api_server(200, *[401] * 4) as server:
