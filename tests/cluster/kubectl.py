@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+_NO_CONNECTION = "TLS handshake timeout"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Kubectl:
@@ -20,14 +22,19 @@ class Kubectl:
     program: Path
     kubeconfig: Path
 
-    def __call__(self, *words: str, stdin: str = "", timeout: float = 180) -> str:
-        """Run kubectl and return its output.
+    def __call__(self, *words: str, stdin: str = "", timeout: float = 180, attempts: int = 6) -> str:
+        """Run kubectl and return its output; repeat it while no connection is made, for then nothing was requested.
 
         Raises:
             ClusterFailed: kubectl exited with a code other than 0; the message has its output.
         """
         env = bare_environment(self.kubeconfig.parent, KUBECONFIG=str(self.kubeconfig))
-        return run([self.program, *words], stdin=stdin, env=env, timeout=timeout)
+        try:
+            return run([self.program, *words], stdin=stdin, env=env, timeout=timeout)
+        except ClusterFailed as error:
+            if attempts == 1 or _NO_CONNECTION not in str(error):
+                raise
+            return self(*words, stdin=stdin, timeout=timeout, attempts=attempts - 1)
 
     def let_end(self, pod: str, *words: str, namespace: str) -> None:
         """Run a command in a pod that ends the pod's program; the command may fail because the container has ended.

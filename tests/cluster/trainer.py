@@ -11,7 +11,7 @@ import shutil
 from typing import TYPE_CHECKING
 
 from cluster import binaries, images
-from cluster.operators import QUICK_PROBE
+from cluster.operators import PROBES
 from cluster.shell import ClusterFailed, wait_until
 
 if TYPE_CHECKING:
@@ -103,15 +103,23 @@ def _apply_trainer(cluster: Cluster, gates: str) -> None:
 def _apply(cluster: Cluster, home: Path, folder: str, *, program: str, flags: Sequence[str] = ()) -> None:
     """Apply a folder of manifests; its Deployment's image, with the name in the manifest, is made from this program."""
     more = [{"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": flag} for flag in flags]
-    patch = {"target": {"kind": "Deployment"}, "patch": json.dumps([*QUICK_PROBE, *_SMALL, *more])}
+    patch = {"target": {"kind": "Deployment"}, "patch": json.dumps([*PROBES, *_SMALL, *more])}
     (home / "kustomization.yaml").write_text(json.dumps({"resources": [folder], "patches": [patch]}))
-    rendered = cluster.kubectl("kustomize", str(home))
+    rendered = _without_election(cluster.kubectl("kustomize", str(home)))
     found = re.search(r"^\s*(?:- )?image: (\S+)$", rendered, re.MULTILINE)
     if found is None:
         raise ClusterFailed(f"{folder} names no image")
     path = cluster.programs.folder(binaries.TRAINER) / program
     cluster.images.ensure(images.controller(found[1], path))
     cluster.kubectl("apply", "--server-side", "--force-conflicts", "--filename", "-", stdin=rendered)
+
+
+def _without_election(rendered: str) -> str:
+    """Turn leader election off: one replica needs none, and a leader that the API server answers late ends itself."""
+    off = {"leaderElect: true": "leaderElect: false", "- --leader-elect\n": "- --leader-elect=false\n"}
+    for each, instead in off.items():
+        rendered = rendered.replace(each, instead)
+    return rendered
 
 
 def _folder(cluster: Cluster, module: str) -> Path:
