@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from cluster.shell import until
 from cluster.tenants import service_account
 from cluster_world import PATIENCE, Tenant, config_of
 from fakes import ListSink, MemoryStore
@@ -39,6 +40,8 @@ path.parent.mkdir(parents=True, exist_ok=True)
 path.write_bytes(b"weights")
 """
 
+WAITS = "echo training; until test -e /tmp/go; do sleep 1; done"
+
 
 class Account:
     """A service account of one namespace; its Role can be changed."""
@@ -64,6 +67,19 @@ class Account:
         self._cluster.kubectl.apply(
             {"apiVersion": "v1", "kind": "Secret", "metadata": meta, "stringData": {"key": "1"}}
         )
+
+    def wait_for_training(self, ref: JobRef) -> None:
+        words = ("logs", f"{ref.name}-master-0", "--namespace", self.namespace, "--ignore-errors")
+        until("its first line", lambda: "training" in self._cluster.kubectl(*words), timeout=PATIENCE)
+
+    def let_go(self, ref: JobRef) -> None:
+        """Let a training that waits for a file end."""
+        words = ("exec", f"{ref.name}-master-0", "--namespace", self.namespace, "--", "touch", "/tmp/go")  # noqa: S108
+        self._cluster.kubectl(*words)
+
+    def annotate(self, ref: JobRef) -> None:
+        """Change the job's object, so that its followers look at it."""
+        self._cluster.kubectl("annotate", "pytorchjob", ref.name, "--namespace", self.namespace, "seen=now")
 
     async def submit(self, *, store: AttemptStore | None = None, **fields: Any) -> Submission:
         """Submit a job of one pod that writes a model, as a try with this memory; None: as a first one."""
@@ -139,9 +155,8 @@ async def test_a_training_that_started_while_its_pods_could_not_be_watched_is_no
     """Its pod waits for a Secret, the right to watch pods is taken away, the pod starts, and `start_timeout` passes."""
     monkeypatch.setattr("ptjob_provider.core.kubernetes.informer.reflector._WATCH_SECONDS", (4, 6))
     from_secret = {"name": "LATER", "valueFrom": {"secretKeyRef": {"name": "later", "key": "key"}}}
-    trains = ["python", "-c", "import time; print('training', flush=True); time.sleep(45)"]
-    submission = await account.submit(env=[from_secret], command=trains, model=None, volumes=None)
-    sink, limits = ListSink(), Limits(start_timeout=25.0)
+    submission = await account.submit(env=[from_secret], command=["sh", "-c", WAITS], model=None, volumes=None)
+    sink, limits = ListSink(), Limits(start_timeout=3600.0)
     following = asyncio.create_task(follow(account.backend, submission, sink=sink, limits=limits))
     try:
         async with asyncio.timeout(PATIENCE):
@@ -149,8 +164,12 @@ async def test_a_training_that_started_while_its_pods_could_not_be_watched_is_no
             account.take_away("pods", "watch")
             await _noticed("refuses a request", sink, following)
             account.create_secret("later")
+            await asyncio.to_thread(account.wait_for_training, submission.ref)
+            object.__setattr__(limits, "start_timeout", 1.0)  # it passes now, however slow this machine is
+            account.annotate(submission.ref)
             await _noticed("goes on", sink, following)
             account.give_back()
+            account.let_go(submission.ref)
             conclusion = await following
     finally:
         following.cancel()
