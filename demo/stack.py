@@ -188,7 +188,7 @@ class Stack:
         shutil.copy2(kept, target)
 
     def wait_healthy(
-        self, names: Iterable[str] = COMPONENTS, *, timeout: float = 300, tell: Callable[[str], None] = lambda _: None
+        self, names: Iterable[str] = COMPONENTS, *, timeout: float = 900, tell: Callable[[str], None] = lambda _: None
     ) -> None:
         """Return once each of these components has reported healthy since its last start.
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 GRACE = 2
 """Seconds between SIGTERM and SIGKILL: a program with PID 1 ignores SIGTERM, and the default is 30 seconds."""
 
-PATIENCE = 240.0
+PATIENCE = 600.0
 
 RESTRICTED: dict[str, Any] = {
     "security_context": {"runAsNonRoot": True, "runAsUser": 1000, "seccompProfile": {"type": "RuntimeDefault"}},

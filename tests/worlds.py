@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ptjob_provider.core.identity import JobRef, Manifest
     from ptjob_provider.core.logs import LogCursor, LogLine
 
-PATIENCE = 120.0
+PATIENCE = 600.0
 """Seconds after which a test stops waiting and fails."""
 
 ON_CLUSTER = pytest.mark.parametrize("world", [pytest.param("kubernetes", marks=pytest.mark.cluster)], indirect=True)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from fakes import ScriptedBackend
     from ptjob_provider.core.identity import Manifest
 
-SOON = 60.0
+SOON = 600.0
 """Seconds within which everything that a test waits for must happen."""
 
 OWNED = {OWNER_ANNOTATION: json.dumps({"instance": "tests", "ids": {"dag_id": "training"}})}

@@ -21,8 +21,6 @@ def pod_mutation_hook(pod):
         pod.spec.containers[0].env.append(V1EnvVar(name="HOOKED", value=pod.metadata.name))
 """
 
-pytestmark = pytest.mark.timeout(900)
-
 
 @dataclass(frozen=True)
 class Ran:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from faulty_s3 import FaultyS3
     from s3_server import S3Server
 
-pytestmark = [pytest.mark.timeout(900), since(3, 3, "shared streams and a state store of the asset")]
+pytestmark = since(3, 3, "shared streams and a state store of the asset")
 
 BUCKET = "training-data"
 

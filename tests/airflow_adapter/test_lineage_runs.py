@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 Events = dict[tuple[str, str], list[dict[str, Any]]]
 TASKS = ("in_worker", "in_triggerer")
 
-pytestmark = pytest.mark.timeout(900)
-
 
 @pytest.fixture(scope="module")
 def emitted(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Events:

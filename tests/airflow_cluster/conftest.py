@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ptjob_provider.core.identity import JobRef, Manifest
 
 HERE = Path(__file__).parent
-PATIENCE = 300
+PATIENCE = 600
 """Seconds for nine tasks to start at once, each with a job whose pods start, on a busy machine."""
 
 GO = "/tmp/go"  # noqa: S108 - in a pod

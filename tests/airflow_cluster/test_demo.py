@@ -24,7 +24,7 @@ def said(cluster: Cluster, digits_image: str, tmp_path: Path) -> Iterator[str]:
     kubeconfig = str(cluster.layout.kubeconfig)
     where = ["--folder", str(tmp_path), "--kubeconfig", kubeconfig, "--image", digits_image]
     done = subprocess.run(
-        [sys.executable, "-m", "demo", *where], cwd=ROOT, capture_output=True, text=True, timeout=900, check=False
+        [sys.executable, "-m", "demo", *where], cwd=ROOT, capture_output=True, text=True, timeout=1400, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     yield done.stdout

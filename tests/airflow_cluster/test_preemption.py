@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from airflow_cluster.conftest import Lab
     from task_run import TaskRun
 
-pytestmark = pytest.mark.timeout(900)
-
 
 @pytest.fixture(scope="module")
 def preempted(lab: Lab) -> dict[str, TaskRun]:

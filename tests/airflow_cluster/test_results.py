@@ -5,15 +5,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-import pytest
-
 from airflow_cluster.conftest import PATIENCE
 from task_run import TaskRun
 
 if TYPE_CHECKING:
     from airflow_cluster.conftest import Lab
-
-pytestmark = pytest.mark.timeout(900)
 
 
 def test_a_deferred_training_is_read_line_by_line_and_hands_over_its_model(lab: Lab, runs: dict[str, TaskRun]) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-import pytest
-
 from airflow_cluster.conftest import PATIENCE
 from installed import ROOT
 from traces import files_with, rows_of, tables_with
@@ -15,7 +13,6 @@ if TYPE_CHECKING:
     from airflow_cluster.conftest import Lab
     from task_run import TaskRun
 
-pytestmark = pytest.mark.timeout(900)
 
 KINDS = ("pytorchjobs", "pods", "events", "configmaps", "persistentvolumeclaims", "services")
 CREDENTIALS = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY|eyJhbGciOi|LS0tLS1CRUdJTiB")

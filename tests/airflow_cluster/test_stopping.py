@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from airflow_cluster.conftest import Lab
     from task_run import TaskRun
 
-pytestmark = pytest.mark.timeout(900)
-
 
 @pytest.mark.parametrize("state", ["failed", "success"])
 def test_marking_a_deferred_task_deletes_its_job(lab: Lab, runs: dict[str, TaskRun], state: str) -> None:
@@ -55,7 +53,7 @@ def test_execution_timeout_deletes_the_job_of_a_deferred_task(lab: Lab, runs: di
     """Whether it runs or still waits for its pod by then; see `tests/airflow_stack` for a job that runs."""
     task = runs["timed-out"]
 
-    assert task.wait(timeout=2 * PATIENCE) == "failed"
+    assert task.wait(timeout=PATIENCE) == "failed"
 
     ref = task.ref
     first = task.errors()[0].splitlines()[0]

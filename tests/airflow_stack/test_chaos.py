@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 SEED = 20261121
 VICTIMS = (*COMPONENTS, "triggerer-2", "worker")
 TASKS = len(VICTIMS) + 2
-PATIENCE = 240
+PATIENCE = 600
 """Seconds for a task to recover from a disturbance, and for components to become healthy, on a busy machine."""
 
 SHORT, LONG = (1.0, 12.0), (34.0, 37.0)

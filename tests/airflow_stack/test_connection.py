@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from cluster.boot import Cluster
 
-pytestmark = pytest.mark.timeout(900)
 
 DAGS = """
 from airflow.sdk import DAG

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.timeout(1800)
 
 DAGS = Path(__file__).parent / "arrival_dags"
 BUCKET = "training-data"
-PATIENCE = 240
+PATIENCE = 600
 
 
 @dataclass(frozen=True)

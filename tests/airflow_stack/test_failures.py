@@ -13,7 +13,6 @@ from task_run import TaskRun, runs, until
 if TYPE_CHECKING:
     from airflow_stack.conftest import Lab
 
-pytestmark = pytest.mark.timeout(900)
 
 FAILURES: dict[str, tuple[list[str], dict[str, Any], list[str], str]] = {
     "a Python exception on rank 1": (

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from airflow_stack.conftest import Lab
 
-PATIENCE = 300
+PATIENCE = 600
 
 pytestmark = pytest.mark.timeout(1800)
 

@@ -16,8 +16,6 @@ logger = logging.getLogger(__name__)
 
 LINES = 50_000
 
-pytestmark = pytest.mark.timeout(900)
-
 
 @pytest.mark.soak
 @pytest.mark.parametrize("mode", ["wait", "defer"])

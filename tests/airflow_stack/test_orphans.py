@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from airflow_stack.conftest import Lab
 
-pytestmark = pytest.mark.timeout(900)
-
 
 def content(folder: Path) -> dict[str, str]:
     """Return the digest of every file below the folder."""

@@ -13,8 +13,6 @@ from task_run import until
 if TYPE_CHECKING:
     from airflow_stack.conftest import Lab
 
-pytestmark = pytest.mark.timeout(900)
-
 
 @pytest.mark.parametrize("mode", WAITS)
 def test_progress_is_read_while_a_job_runs_and_after_a_retry(lab: Lab, mode: str) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
-
 from airflow_stack.conftest import CANARY
 from traces import files_with, rows_of, tables_with
 
@@ -13,8 +11,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from airflow_stack.conftest import Lab
-
-pytestmark = pytest.mark.timeout(900)
 
 
 def test_a_secret_is_in_no_log_xcom_rendered_field_trigger_row_or_state_file(lab: Lab) -> None:

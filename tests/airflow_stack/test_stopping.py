@@ -22,8 +22,6 @@ logger = logging.getLogger(__name__)
 DECIDED = ("Server indicated the task shouldn't be running anymore", "Trigger cancelled by user action")
 GONE_WITHIN = 5.0
 
-pytestmark = pytest.mark.timeout(900)
-
 
 def seconds_from_decision(task: TaskRun, gone_at: float) -> float:
     """Return how long the processes lived after Airflow reported to the task that it should end."""

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from airflow_stack.training_server import TrainingServer
     from browser import Browser, Page
 
-pytestmark = pytest.mark.timeout(600)
 
 RUN = "manual__2026-11-27T02:00:00+00:00"
 """A run id as Airflow makes them: its `+` must not become a space."""

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from airflow_stack.conftest import Lab
 
-pytestmark = pytest.mark.timeout(900)
-
 
 MARK = "── lines since "
 

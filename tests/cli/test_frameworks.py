@@ -21,7 +21,6 @@ PYTHON = ROOT / ".venv-checkpoints" / "bin" / "python"
 
 pytestmark = [
     pytest.mark.soak,
-    pytest.mark.timeout(600),
     pytest.mark.skipif(not PYTHON.exists(), reason="needs .venv-checkpoints: make soak-checkpoints"),
 ]
 

@@ -84,7 +84,7 @@ def test_a_result_has_the_return_value(capsys: pytest.CaptureFixture[str]) -> No
         workers=2,
         backend="local",
         model="pvc://models/m.pt",
-        timeout=500,
+        timeout=800,
     )
 
     assert result["return_value"] == {"rate": 2.0, "sizes": [1, 2]}
@@ -206,7 +206,7 @@ def test_an_interrupt_does_as_was_asked_for(machine: Machine, tmp_path: Path) ->
     _, found = script.communicate()
     assert "was deleted: interrupted" in found
     assert found.rstrip().endswith("KeyboardInterrupt")
-    until("the job's end", lambda: machine.ptjob("list", "-o", "name").stdout == "", timeout=240)
+    until("the job's end", lambda: machine.ptjob("list", "-o", "name").stdout == "", timeout=600)
 
 
 REFUSED = {

@@ -18,11 +18,13 @@ from installed import ROOT
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.timeout(1560)
 
-def demonstrate(folder: Path, module: str = "demo", *, timeout: float = 600) -> subprocess.CompletedProcess[str]:
+
+def demonstrate(folder: Path, module: str = "demo") -> subprocess.CompletedProcess[str]:
     """Run a demonstration module, by default that of `make demo`."""
     command = [sys.executable, "-m", module, "--folder", str(folder)]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=timeout, check=False)
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1500, check=False)
 
 
 def processes_of(folder: Path) -> list[psutil.Process]:
@@ -37,7 +39,6 @@ def processes_of(folder: Path) -> list[psutil.Process]:
     return [process for process in found if process.pid != os.getpid()]
 
 
-@pytest.mark.timeout(660)
 def test_the_schedules_run_trains_live_and_is_summed_up_and_nothing_is_left(tmp_path: Path) -> None:
     """A scheduled run, log lines while the task is deferred, and a good model at the declared path."""
     done = demonstrate(tmp_path)
@@ -53,7 +54,6 @@ def test_the_schedules_run_trains_live_and_is_summed_up_and_nothing_is_left(tmp_
     assert processes_of(tmp_path) == []
 
 
-@pytest.mark.timeout(660)
 def test_a_component_that_cannot_start_is_shown_with_its_log_and_the_others_are_stopped(tmp_path: Path) -> None:
     """The API server's port is in use: the output shows its log, and no process is left."""
     with socket.socket() as taken:
@@ -61,7 +61,7 @@ def test_a_component_that_cannot_start_is_shown_with_its_log_and_the_others_are_
         taken.listen()
         port = taken.getsockname()[1]
         command = [sys.executable, "-m", "demo", "--folder", str(tmp_path), "--port", str(port)]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1500, check=False)
 
     assert done.returncode == 1
     assert "the demonstration failed: api-server has ended" in done.stdout
@@ -69,10 +69,9 @@ def test_a_component_that_cannot_start_is_shown_with_its_log_and_the_others_are_
     assert processes_of(tmp_path) == []
 
 
-@pytest.mark.timeout(1560)
 def test_arriving_data_is_trained_on_and_what_is_worse_is_refused(tmp_path: Path) -> None:
     """Four trainings: two are promoted, one on corrupted data is refused, and one on repaired data is promoted."""
-    done = demonstrate(tmp_path, "demo.retraining", timeout=1500)
+    done = demonstrate(tmp_path, "demo.retraining")
 
     said = done.stdout
     assert done.returncode == 0, said + done.stderr

@@ -32,7 +32,6 @@ NEEDED = [
     pytest.mark.skipif(
         bool(_MISSING) and not is_required(), reason=f"the extra `demo` is not installed: no {', '.join(_MISSING)}"
     ),
-    pytest.mark.timeout(900),
 ]
 """Marks of every test of these programs."""
 

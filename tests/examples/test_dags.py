@@ -48,8 +48,6 @@ for name in names:
 print(json.dumps({"tasks": tasks, "heavy": {name: loaded for name, loaded in heavy.items() if loaded}}))
 """
 
-pytestmark = pytest.mark.timeout(900)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Airflow:

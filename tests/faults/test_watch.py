@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-PATIENCE = 180.0
+PATIENCE = 600.0
 FOLLOWERS = 10
 OPEN = 4
 """Number of watches for all followers of a namespace: its jobs and their pods, and the first follower's own two."""

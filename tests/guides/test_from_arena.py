@@ -73,7 +73,6 @@ def run_session(machine: Machine, guide: str, address: str) -> dict[str, Result]
     return said
 
 
-@pytest.mark.timeout(600)
 def test_every_line_of_the_english_guide_does_what_it_does_in_arena(machine: Machine, tmp_path: Path) -> None:
     """Two nodes train real digits for an epoch, with the program from the git repository."""
     with code_servers.http(serve_code(tmp_path)) as served:
@@ -90,7 +89,6 @@ def test_every_line_of_the_english_guide_does_what_it_does_in_arena(machine: Mac
     assert said[f"logs {job} -i {worker} -t 5"].stdout.splitlines() == worker_log.splitlines()[-5:]
 
 
-@pytest.mark.timeout(600)
 def test_every_line_of_the_chinese_guide_does_what_it_does_in_arena(with_data: Machine, tmp_path: Path) -> None:
     """Three nodes train for ten epochs on the images in the claim, and write their curves to it."""
     with code_servers.http(serve_code(tmp_path)) as served:
@@ -108,7 +106,6 @@ def test_every_line_of_the_chinese_guide_does_what_it_does_in_arena(with_data: M
     assert "events.out.tfevents" in with_data.ptjob("data", "ls", "pvc://training-data/pytorch_data/logs").stdout
 
 
-@pytest.mark.timeout(600)
 def test_the_english_guides_line_takes_a_private_repository(machine: Machine, tmp_path: Path) -> None:
     """Uses the two variables that the Chinese guide names; the manifest does not show the password."""
     _, line = session(ENGLISH)[:2]
@@ -132,7 +129,6 @@ def test_the_pages_lines_are_the_guides(guide: str) -> None:
     assert session(guide) == [[EDITED.get(word, word) for word in line] for line in theirs]
 
 
-@pytest.mark.timeout(600)
 def test_the_chinese_guides_training_is_a_task_of_airflow(with_data: Machine, tmp_path: Path) -> None:
     """`code=` fetches the program; the result has its revision, and the log a notice about `tensorboard=`."""
     with code_servers.http(serve_code(tmp_path)) as served:

@@ -22,8 +22,6 @@ HERE = Path(__file__).parent
 JOB = "pytorch-dist-mnist-nccl"
 IMAGES = json.dumps({OPERATORS.image: str(DIGITS)})
 
-pytestmark = pytest.mark.timeout(600)
-
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 HEADING = "The same job as a PyTorchJob"
 RUN = "torch-mnist-trainingjob"
 
-pytestmark = pytest.mark.timeout(600)
-
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:

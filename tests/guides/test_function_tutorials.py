@@ -50,8 +50,6 @@ RUNS_JOBS = re.compile(
     r"|core\.(backend|code\.folder|diagnosis|history|kinds|kubernetes|local|logs|run\.(session|submit|follow)))"
 )
 
-pytestmark = pytest.mark.timeout(600)
-
 
 @pytest.fixture(scope="module")
 def reader(tmp_path_factory: pytest.TempPathFactory) -> Reader:

@@ -13,8 +13,6 @@ FIRST = (DOCS / "tutorials" / "first-model.md").read_text()
 NIGHTLY = (DOCS / "tutorials" / "nightly-dag.md").read_text()
 IMAGE = "registry.example.com/team/first:1"
 
-pytestmark = pytest.mark.timeout(600)
-
 
 @pytest.fixture(scope="module")
 def reader(tmp_path_factory: pytest.TempPathFactory) -> Reader:

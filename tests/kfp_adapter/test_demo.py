@@ -18,7 +18,6 @@ IS_OLDEST = kfp.__version__.startswith("2.16.")
 
 
 @pytest.mark.skipif(IS_OLDEST, reason="needs kfp 2.17, which the demonstration has")
-@pytest.mark.timeout(600)
 def test_the_pipeline_trains_live_and_what_it_has_made_is_shown(tmp_path: Path) -> None:
     """The output has rank 0's lines, the accuracy and the location of the model."""
     command = [sys.executable, "-m", "demo.kfp", "--folder", str(tmp_path)]

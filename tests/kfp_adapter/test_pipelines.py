@@ -41,8 +41,6 @@ sys.path.insert(0, "pipelines")
 getattr(importlib.import_module(name), name)(**json.loads(arguments))
 """
 
-pytestmark = pytest.mark.timeout(900)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Author:

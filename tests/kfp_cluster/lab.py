@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 EXAMPLES = Path(__file__).parents[2] / "pipelines"
 PAUSE = 0.3
-PATIENCE = 240
+PATIENCE = 600
 """Seconds for a step and its job to start or to end on a busy machine."""
 
 STEM = "of-"

@@ -48,7 +48,7 @@ async def followed(
     backend: KubernetesBackend, submission: Submission, sink: ListSink, *, then: Callable[[], None], after: str
 ) -> JobOutcome:
     """Follow the job to its end; call `then` in a thread once the line has come."""
-    async with asyncio.timeout(2 * PATIENCE):
+    async with asyncio.timeout(PATIENCE):
         following = asyncio.create_task(follow(backend, submission, sink=sink))
         while after not in sink.lines and not following.done():  # noqa: ASYNC110 - the sink has no event for it
             await asyncio.sleep(0.1)
@@ -108,7 +108,7 @@ async def test_a_try_trains_again_after_its_node_was_lost(own_cluster: Cluster, 
         tell=sink.notice,
         how_to_follow=FollowOptions(limits=Limits(max_preemptions=1)),
     )
-    async with asyncio.timeout(3 * PATIENCE):
+    async with asyncio.timeout(PATIENCE):
         trying = asyncio.create_task(session.until_end(job))
         await asyncio.to_thread(
             until, "both pods to run", lambda: both_run(own_cluster, own_namespace), timeout=PATIENCE

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.kubernetes import KubernetesBackend
 
-PATIENCE = 120.0
+PATIENCE = 600.0
 
 
 @pytest.fixture

@@ -136,7 +136,7 @@ async def test_a_job_waits_in_its_queue_with_its_reason_and_then_runs(
     manifest can be submitted again.
     """
     sinks = {kind: QueueSink() for kind in ("PyTorchJob", "TrainJob")}
-    async with asyncio.timeout(2 * PATIENCE), asyncio.TaskGroup() as tasks:  # three pods start one after the other
+    async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as tasks:  # three pods start one after the other
         first = await submit(backend, own_namespace, "first", gpus=1)
         await running(backend, first)
         waiting = {kind: await submit(backend, own_namespace, kind.lower(), kind, gpus=1) for kind in sinks}

@@ -55,7 +55,7 @@ async def make_world(cluster: Cluster, namespace: str, proxy: FaultProxy) -> Asy
                 image=INIT_IMAGE,
                 namespace=namespace,
                 claim=partial(cluster.volume, namespace=namespace),
-                patience=2 * PATIENCE,
+                patience=PATIENCE,
                 prepare=Tenant(cluster, namespace).prepare,
             )
         )
@@ -100,14 +100,14 @@ class Reader:
 
     async def has(self, count: int) -> None:
         """Wait for this many lines."""
-        async with asyncio.timeout(2 * PATIENCE):
+        async with asyncio.timeout(PATIENCE):
             while len(self.lines) < count:
                 assert not self.task.done(), f"the log ended after {len(self.lines)} lines; {count} were waited for"
                 await asyncio.sleep(0.05)
 
     async def end(self) -> None:
         """Wait for the end of the log."""
-        async with asyncio.timeout(2 * PATIENCE):
+        async with asyncio.timeout(PATIENCE):
             await self.task
 
     async def _read(self, world: World, ref: JobRef, since: LogCursor | None) -> None:
@@ -238,7 +238,7 @@ async def test_a_paused_reader_loses_nothing(world: World, proxy: FaultProxy) ->
     """Nothing is read from the stream for half a minute, in which its connection breaks; then the rest is read."""
     ref = await world.submit(filling(world, "slow", megabytes=7, seconds=10))
     read = []
-    async with asyncio.timeout(2 * PATIENCE), aclosing(world.backend.logs(ref, "slow-master-0")) as lines:
+    async with asyncio.timeout(PATIENCE), aclosing(world.backend.logs(ref, "slow-master-0")) as lines:
         async for line in lines:
             read.append(line)
             if len(read) == 100:
@@ -325,7 +325,7 @@ def around(lines: list[LogLine], notice: LogLine) -> tuple[LogLine, LogLine | No
 async def rotation(cluster: Cluster, ref: JobRef) -> None:
     """Wait until the node has begun another file for rank 0's log."""
     before = file_of_log(cluster, ref)
-    async with asyncio.timeout(2 * PATIENCE):
+    async with asyncio.timeout(PATIENCE):
         while file_of_log(cluster, ref) in {before, None}:  # noqa: ASYNC110 - the node has no event for it
             await asyncio.sleep(0.2)
 

@@ -61,10 +61,10 @@ def ran_evicted(terminal: Terminal, program: str, image: str) -> Result:
     words = ["run", "--name", "survives", "--image", image, "--data", "state:/state", "-o", "json"]
     words += ["--checkpoints", "pvc://state/ckpt", "--env", "PYTHONPATH=/state/libraries", "--env", "HF_HUB_OFFLINE=1"]
     words += ["--env", "OMP_NUM_THREADS=1"]
-    words += ["--max-preemptions", "1", "--timeout", f"{3 * PATIENCE:.0f}s", "--", "python", "-W", "ignore"]
+    words += ["--max-preemptions", "1", "--timeout", f"{PATIENCE:.0f}s", "--", "python", "-W", "ignore"]
     with ThreadPoolExecutor(1) as threads:
         running = threads.submit(terminal.ptjob, *words, f"/state/{program}")
-        until("some steps", lambda: running.done() or steps_so_far(terminal) > 20, timeout=2 * PATIENCE)
+        until("some steps", lambda: running.done() or steps_so_far(terminal) > 20, timeout=PATIENCE)
         if not running.done():
             evict(terminal.cluster.kubectl, terminal.namespace, POD)
         result = running.result()

@@ -81,6 +81,7 @@ class Looking:
         """Return the page's scalar tags once its address is printed."""
         assert self.process.stdout is not None
         self.address = self.address or self.process.stdout.readline().strip()
+        assert self.address, self.process.communicate(timeout=60)
         return tags(self.address, timeout=PATIENCE)
 
     def end(self, number: signal.Signals) -> tuple[int, str]:

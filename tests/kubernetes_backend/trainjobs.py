@@ -47,7 +47,7 @@ class Lab:
 
     async def follow(self, submission: Submission, **how: Any) -> JobOutcome:
         """Follow the job to its end."""
-        async with asyncio.timeout(2 * PATIENCE):
+        async with asyncio.timeout(PATIENCE):
             return await follow(self.backend, submission, sink=self.sink, **how)
 
     async def run(self, script: str, *, limits: Limits | None = None, **fields: Any) -> JobOutcome:

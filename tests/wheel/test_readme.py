@@ -6,8 +6,6 @@ import json
 import re
 from typing import TYPE_CHECKING
 
-import pytest
-
 from installed import ROOT
 from ptjob_provider import __version__
 
@@ -21,8 +19,6 @@ import json
 from shortest import dag
 print(json.dumps({"dag": dag.dag_id, "tasks": {task.task_id: type(task).__name__ for task in dag.tasks}}))
 """
-
-pytestmark = pytest.mark.timeout(900)
 
 
 def block(language: str) -> str:

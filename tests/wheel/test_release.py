@@ -27,8 +27,6 @@ RELEASE_PYTHON = ROOT / ".venv-release" / "bin" / "python"
 WHEEL = f"ptjob_provider-{__version__}-py3-none-any.whl"
 SDIST = f"ptjob_provider-{__version__}"
 
-pytestmark = pytest.mark.timeout(900)
-
 
 @pytest.fixture(scope="module")
 def release(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -6,8 +6,6 @@ import json
 import zipfile
 from typing import TYPE_CHECKING
 
-import pytest
-
 from cluster.fixtures import skip_because
 from installed import install, unbuilt_page
 
@@ -26,8 +24,6 @@ ROOT = "from ptjob_provider.airflow.config import local_config; print(local_conf
 DEFAULT = "import os; from ptjob_provider.cli.target import airflow_home; print(airflow_home(os.environ) / 'ptjob')"
 
 FOLDER = "training_page"
-
-pytestmark = pytest.mark.timeout(900)
 
 
 def test_the_wheel_holds_the_package_its_types_marker_and_its_licence_and_nothing_else(wheel: Path) -> None:
