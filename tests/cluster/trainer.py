@@ -15,10 +15,12 @@ from cluster.operators import PROBES
 from cluster.shell import ClusterFailed, wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
+    from typing import Any
 
     from cluster.boot import Cluster
+    from cluster.kubectl import Kubectl
 
 TRAINER_MODULE = "github.com/kubeflow/trainer/v2"
 JOBSET_MODULE = "sigs.k8s.io/jobset"
@@ -63,6 +65,24 @@ def wait(cluster: Cluster) -> None:
         ClusterFailed: the webhooks do not respond in time.
     """
     wait_until("the webhooks of Trainer and JobSet", lambda: _is_ready(cluster), timeout=300)
+
+
+def apply_runtimes(kubectl: Kubectl, *runtimes: Mapping[str, Any]) -> None:
+    """Apply runtimes of namespaces, and wait until Trainer's webhook knows them: it reads them from its cache."""
+    kubectl.apply(*runtimes)
+    for meta in (each["metadata"] for each in runtimes):
+        place = {"name": "probe", "namespace": meta["namespace"]}
+        named = {"runtimeRef": {"kind": "TrainingRuntime", "name": meta["name"]}}
+        job = json.dumps({**_PROBE_JOB, "metadata": place, "spec": named})
+        wait_until(f"the runtime {meta['name']}", lambda job=job: _knows_runtime(kubectl, job), timeout=300)
+
+
+def _knows_runtime(kubectl: Kubectl, job: str) -> bool:
+    try:
+        kubectl("create", "--dry-run=server", "--filename", "-", stdin=job)
+    except ClusterFailed as error:
+        return "denied the request" in str(error) and "must be created before" not in str(error)
+    return True
 
 
 def _judges(cluster: Cluster) -> bool:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from cluster.tenants import until_counted
+from cluster.trainer import apply_runtimes
 from kubernetes_backend.world import JOB, World
 from ptjob_provider.core import kinds
 from ptjob_provider.core.spec import TrainingJob
@@ -83,6 +84,8 @@ class Failure:
         before = [{**one, "metadata": {"namespace": namespace, **one["metadata"]}} for one in self.before]
         if before:
             kubectl.apply(*before)
+        for runtime in (one for one in before if one["kind"] == "TrainingRuntime"):
+            apply_runtimes(kubectl, runtime)
         for quota in (one for one in before if one["kind"] == "ResourceQuota"):
             until_counted(kubectl, quota)
         if self.ready:

@@ -11,7 +11,7 @@ import pytest
 from cluster import binaries
 from cluster.shell import ClusterFailed
 from cluster.tenants import rules_everywhere
-from cluster.trainer import TRAINER_MODULE
+from cluster.trainer import TRAINER_MODULE, apply_runtimes
 from cluster_world import PATIENCE
 from kubernetes_backend.terminal import terminal_of
 from kubernetes_backend.trainjob_stories import runtime
@@ -138,7 +138,7 @@ async def test_what_trainer_has_in_a_jobs_status_is_its_progress_before_its_log(
 
 async def test_a_missing_runtime_is_said_with_those_that_there_are(lab: Lab) -> None:
     """The documented ClusterRole also allows listing the cluster's runtimes."""
-    lab.cluster.kubectl.apply(runtime("Never", 0, namespace=lab.namespace))
+    apply_runtimes(lab.cluster.kubectl, runtime("Never", 0, namespace=lab.namespace))
 
     with rules_everywhere(lab.cluster, lab.namespace, runtime_rules()), pytest.raises(InvalidSpec) as caught:
         await lab.submit("true", runtime="nosuch")

@@ -12,6 +12,7 @@ import yaml
 import code_servers
 from cluster.sync_image import SYNC
 from cluster.tenants import service_account
+from cluster.trainer import apply_runtimes
 from code_servers import PASSWORD, USER, Net
 from installed import ROOT
 from kubernetes_backend.trainjob_stories import runtime
@@ -49,7 +50,7 @@ async def test_a_private_repository_is_fetched_and_its_revision_reported(
     """The runtime's container fetches it, with parameters from the job; a Secret of the job has its credentials."""
     code_servers.ensure_programs()
     repository = code_servers.repository(tmp_path)
-    lab.cluster.kubectl.apply(documented_runtime(lab.namespace, SYNC.ensure(lab.cluster, tell)))
+    apply_runtimes(lab.cluster.kubectl, documented_runtime(lab.namespace, SYNC.ensure(lab.cluster, tell)))
     service_account(lab.cluster, lab.namespace, rules_of("kinds", "code"))
     env = {"GIT_SYNC_USERNAME": USER, "GIT_SYNC_PASSWORD": PASSWORD}
 
@@ -81,7 +82,7 @@ async def test_a_folder_is_trained_with_trainers_own_runtime(lab: Lab, digits_im
 
 async def test_a_runtime_that_cannot_fetch_code_is_known_before_anything_is_created(lab: Lab) -> None:
     """A job can configure an init container, but cannot add one: its pods would never be created."""
-    lab.cluster.kubectl.apply(runtime("Never", 0, namespace=lab.namespace))
+    apply_runtimes(lab.cluster.kubectl, runtime("Never", 0, namespace=lab.namespace))
 
     with pytest.raises(InvalidSpec, match=rf"^code: the runtime {OURS} has no init container {CONTAINER}"):
         await lab.submit("true", code="https://git.example/team/mnist.git", runtime=OURS)

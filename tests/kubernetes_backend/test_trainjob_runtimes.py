@@ -13,7 +13,7 @@ from cluster import binaries
 from cluster.images import INIT_IMAGE
 from cluster.mpi_image import MPI
 from cluster.shell import wait_until
-from cluster.trainer import TRAINER_MODULE
+from cluster.trainer import TRAINER_MODULE, apply_runtimes
 from cluster_world import PATIENCE
 from fakes import MemoryStore
 from kubernetes_backend.finished import digest, prepared_volume
@@ -70,7 +70,9 @@ def with_image(runtime: Manifest, image: str) -> Manifest:
 
 async def test_a_job_with_a_launcher_is_followed_at_its_launcher(lab: Lab, tell: Callable[[str], None]) -> None:
     """OpenMPI starts a process on the launcher and, over ssh, one on the node, which writes the model."""
-    lab.cluster.kubectl.apply(with_image(trainers_own(lab)["deepspeed-distributed"], MPI.ensure(lab.cluster, tell)))
+    apply_runtimes(
+        lab.cluster.kubectl, with_image(trainers_own(lab)["deepspeed-distributed"], MPI.ensure(lab.cluster, tell))
+    )
     volume = prepared_volume(lab.cluster, lab.namespace)
     says = 'echo "rank $OMPI_COMM_WORLD_RANK of $OMPI_COMM_WORLD_SIZE on $(hostname), RANK is ${RANK:-not set}"'
     writes = 'if [ "$OMPI_COMM_WORLD_RANK" = 1 ]; then echo weights > "$PTJOB_MODEL_PATH"; fi'
@@ -102,7 +104,7 @@ async def test_a_rank_that_fails_on_a_node_fails_the_job_at_its_launcher(lab: La
     for step in steps_in(runtime):
         step["template"]["spec"]["backoffLimit"] = 0
         step["template"]["spec"]["template"]["spec"]["restartPolicy"] = "Never"
-    lab.cluster.kubectl.apply(runtime)
+    apply_runtimes(lab.cluster.kubectl, runtime)
     fails = 'if [ "$OMPI_COMM_WORLD_RANK" = 1 ]; then echo the disk is full >&2; exit 3; fi'
 
     submission = await lab.submit(
@@ -123,7 +125,7 @@ async def test_each_runtime_of_trainer_makes_the_pods_that_we_count(lab: Lab, na
     """Suspended, as their images are not here: Trainer and JobSet accept the job, and make a JobSet of these steps."""
     runtime = trainers_own(lab)[name]
     policy, steps = SHIPPED[name]
-    lab.cluster.kubectl.apply(runtime)
+    apply_runtimes(lab.cluster.kubectl, runtime)
 
     submission = await lab.submit(
         runtime=f"TrainingRuntime/{name}", workers=3, suspend=True, node_selector={"pool": "a"}, volumes=["data:/data"]
@@ -148,7 +150,7 @@ async def test_each_runtime_of_trainer_makes_the_pods_that_we_count(lab: Lab, na
 
 async def test_trainer_refuses_a_data_set_of_the_runtime_with_a_cache(lab: Lab) -> None:
     """Its webhook asks for a volume that the runtime does not have; the table of the documentation says so."""
-    lab.cluster.kubectl.apply(trainers_own(lab)["torch-distributed-with-cache"])
+    apply_runtimes(lab.cluster.kubectl, trainers_own(lab)["torch-distributed-with-cache"])
     spec = {
         "runtimeRef": {"kind": "TrainingRuntime", "name": "torch-distributed-with-cache"},
         "trainer": {"numNodes": 1, "image": INIT_IMAGE},
@@ -191,7 +193,7 @@ def stand_in_runtime(lab: Lab, script: str) -> Manifest:
 
 async def test_a_stand_in_initializer_that_fails_is_the_cause_and_its_log_can_be_read(lab: Lab, tmp_path: Path) -> None:
     """The nodes are never made; JobSet ends the job."""
-    lab.cluster.kubectl.apply(stand_in_runtime(lab, "echo fetching; echo no such data set >&2; exit 4"))
+    apply_runtimes(lab.cluster.kubectl, stand_in_runtime(lab, "echo fetching; echo no such data set >&2; exit 4"))
 
     submission = await lab.submit(runtime="TrainingRuntime/tune", workers=1)
     conclusion = await lab.follow(submission, limits=Limits())
@@ -210,7 +212,7 @@ async def test_a_stand_in_initializer_that_fails_is_the_cause_and_its_log_can_be
 
 async def test_a_job_runs_when_its_stand_in_initializer_has_ended(lab: Lab) -> None:
     """Rank 0's log is the job's; the initializer's is not in it."""
-    lab.cluster.kubectl.apply(stand_in_runtime(lab, "echo fetching"))
+    apply_runtimes(lab.cluster.kubectl, stand_in_runtime(lab, "echo fetching"))
 
     conclusion = await lab.run("echo trained", runtime="TrainingRuntime/tune", workers=2)
 

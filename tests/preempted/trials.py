@@ -37,7 +37,7 @@ async def place(cluster: Cluster) -> AsyncIterator[Place]:
     probe = await asyncio.to_thread(SYNC.ensure, cluster, Progress())
     with namespace_in(cluster) as namespace:
         Tenant(cluster, namespace).claim(CLAIM)
-        cluster.kubectl.apply(_fails_at_once(cluster, namespace))
+        trainer.apply_runtimes(cluster.kubectl, _fails_at_once(cluster, namespace))
         volume = cluster.volume(CLAIM, namespace=namespace)
         kubeconfig = service_account(cluster, namespace, rules_of_kinds())
         account = KubernetesBackend(config_of(kubeconfig), probe=ProbeOptions(image=probe, timeout=PATIENCE))
