@@ -176,35 +176,6 @@ def test_fields_whose_loss_would_change_the_job_are_refused(tmp_path: Path, chan
         admitted(job(**change), tmp_path)
 
 
-def test_the_supervisor_is_given_what_the_job_refers_to(tmp_path: Path) -> None:
-    """Only claims of the namespace are included; announcements are Events about the job."""
-    env = [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]
-    config = LocalConfig(root=tmp_path, python="/py", secrets={"s": {"k": "v"}}, environment={"A": "b"})
-
-    setup, (event,) = admit(job({"env": env}), config)
-
-    assert setup.claims == str(tmp_path / "claims/ns")
-    assert setup.stores["secrets"] == {"s": {"k": "v"}}
-    assert (setup.python, setup.environment) == ("/py", {"A": "b"})
-    assert (event["kind"], event["reason"], event["type"]) == ("Event", "NotApplied", "Normal")
-    assert event["involvedObject"] == {"apiVersion": "a", "kind": "k", "namespace": "ns", "name": "j", "uid": UID}
-    assert event["message"].startswith("image i:1: [ptjob] local_images has no entry for it")
-    assert event["message"].endswith("python is /py")
-
-
-def test_a_replaced_image_is_announced_with_what_is_left_out(tmp_path: Path) -> None:
-    (tmp_path / "Dockerfile").write_text("FROM x\nRUN make\n")
-    (tmp_path / "quiet").mkdir()
-    (tmp_path / "quiet/Dockerfile").write_text("FROM x\n")
-
-    setup, texts = admitted(job(), tmp_path, images={"i": tmp_path}, python="/own")
-    _, less = admitted(job(), tmp_path, images={"i": tmp_path / "quiet"}, python="/py")
-
-    assert setup.images["i:1"].python == "/own"
-    assert texts == [f"image i:1: replaced by {tmp_path}; python is /own; not applied: RUN"]
-    assert less == [f"image i:1: replaced by {tmp_path / 'quiet'}; python is /py"]
-
-
 def test_a_container_that_fetches_code_is_replaced_by_this_package(tmp_path: Path) -> None:
     """This holds for every image; the settings that the provider adds for pods are not announced."""
     sync = {"name": "init-code", "image": "git-sync:v4", "securityContext": {"runAsNonRoot": True}, **limits(cpu="1")}

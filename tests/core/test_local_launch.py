@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ptjob_provider.core.errors import InvalidSpec, UnsupportedByBackend
+from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.kinds import PYTORCHJOB
 from ptjob_provider.core.local.config import Setup
 from ptjob_provider.core.local.image import ImageFacts
@@ -14,51 +14,12 @@ from ptjob_provider.core.local.launch import (
     PathMap,
     PodPlan,
     launch,
-    pod_uid,
     resolve,
     values_of,
 )
 from rows import each_row
 
 STORES = {"secrets": {"s": {"k": "hidden", "bad name": "x"}}, "config_maps": {"m": {"mode": "fast", "9": "n"}}}
-
-
-def test_values_come_from_where_they_are_referred_to() -> None:
-    """`envFrom` comes first, later entries see earlier ones, and the last entry of a name wins."""
-    container = {
-        "envFrom": [
-            {"prefix": "C_", "configMapRef": {"name": "m"}},
-            {"secretRef": {"name": "s"}},
-            {"secretRef": {"name": "none", "optional": True}},
-        ],
-        "env": [
-            {"name": "PLAIN", "value": "$(C_mode)"},
-            {"name": "LATER", "value": "$(AFTER)"},
-            {"name": "AFTER", "value": "a"},
-            {"name": "AFTER", "value": "b$(AFTER)"},
-            {"name": "SECRET", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
-            {"name": "MAPPED", "valueFrom": {"configMapKeyRef": {"name": "m", "key": "mode"}}},
-            {"name": "POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
-            {"name": "NOLABEL", "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['x']"}}},
-            {"name": "EMPTY"},
-        ],
-    }
-
-    found = resolve(container, stores=STORES, fields={"metadata.name": "j-master-0"})
-
-    assert found == {
-        "C_mode": "fast",
-        "C_9": "n",
-        "k": "hidden",
-        "PLAIN": "fast",
-        "LATER": "$(AFTER)",
-        "AFTER": "ba",
-        "SECRET": "hidden",
-        "MAPPED": "fast",
-        "POD": "j-master-0",
-        "NOLABEL": "",
-        "EMPTY": "",
-    }
 
 
 @each_row(
@@ -77,12 +38,6 @@ def test_an_absent_reference_is_refused_by_its_field(container: dict[str, Any], 
         resolve(container, stores=STORES, fields={})
 
     assert "hidden" not in str(caught.value)
-
-
-@each_row("source", [{"fieldRef": {"fieldPath": "spec.nodeName"}}, {"resourceFieldRef": {"resource": "limits.cpu"}}])
-def test_a_variable_of_a_kind_that_is_not_known_here_is_refused(source: dict[str, Any]) -> None:
-    with pytest.raises(UnsupportedByBackend, match=r"c\.env\[B\]\.valueFrom: .*is not known here"):
-        resolve({"env": [{"name": "B", "valueFrom": source}]}, stores=STORES, fields={}, field="c")
 
 
 def test_a_file_of_a_key_that_is_absent_is_refused() -> None:
@@ -137,15 +92,6 @@ def planned(
     return launch(pod, {"name": "pytorch", "image": "other", **mounted, **container}, is_init=is_init)
 
 
-def test_an_images_files_lie_below_the_pods_root() -> None:
-    """The container's variables override the image's; working directory and interpreter come from the image."""
-    found = planned({"image": "known", "env": [{"name": "A", "value": "mine"}]})
-
-    assert found.argv == ["/py", "/pod/root/app/train.py"]
-    assert (found.env["CONF"], found.env["A"]) == ("/pod/root/app/conf.yaml", "mine")
-    assert found.working_dir == "/pod/root/app"
-
-
 def test_a_mount_hides_what_the_image_has_there() -> None:
     found = planned({"image": "known"}, {"/app": "c"})
 
@@ -158,18 +104,6 @@ def test_without_an_image_the_working_directory_is_the_pods() -> None:
     assert planned({"command": ["x"]}).working_dir == "/pod/root"
     assert planned({"command": ["x"], "workingDir": "/work"}).working_dir == "/pod/root/work"
     assert planned({"command": ["python"]}).argv == ["/default-py"]
-
-
-def test_the_environment_is_inherited_named_and_marked() -> None:
-    """It has this machine's variables, the pod's name, the interpreter first in `PATH`, and no GPU unless requested."""
-    found = planned({"command": ["x"]})
-
-    assert found.env["HOME"] == "/home/me"
-    assert found.env["HOSTNAME"] == "j-master-0"
-    assert found.env["PATH"] == "/pod/bin/pytorch:/:/bin"
-    assert found.env["CUDA_VISIBLE_DEVICES"] == ""
-    assert found.env["PTJOB_LOCAL_PROCESS"] == f"{UID}/{pod_uid(UID, 'j-master-0')}/pytorch/"
-    assert found.env["RANK"] == "0"
 
 
 @each_row(

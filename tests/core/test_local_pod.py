@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import errno
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
@@ -17,18 +16,6 @@ if TYPE_CHECKING:
     import pytest
 
 UID = "00000000-0000-0000-0000-000000000001"
-
-
-@each_row(
-    ("program", "error", "words"),
-    [
-        ("/prog", OSError(errno.EACCES, "Permission denied"), 'exec: "/prog": permission denied'),
-        ("prog", OSError("odd"), 'exec: "prog": odd'),
-        ("prog", RuntimeError("mount failed"), 'exec: "prog": mount failed'),
-    ],
-)
-def test_a_failed_start_is_reported_in_the_runtimes_words(program: str, error: Exception, words: str) -> None:
-    assert pod.start_error(program, error) == words
 
 
 class StandInContainer:

@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ptjob_provider.core.errors import InvalidSpec, JobAlreadyExists
-from ptjob_provider.core.kinds import read_status
 from ptjob_provider.core.local.backend import created
 from ptjob_provider.core.local.status import with_condition
 from ptjob_provider.core.local.store import (
     JobStore,
     is_expired,
     make_private,
-    merged,
     needs_recovery,
     read_json,
     recovered,
@@ -44,28 +42,6 @@ def status(*kinds: str) -> dict[str, Any]:
     for kind in kinds:
         found = with_condition(found, kind, "", now=NOW)
     return found
-
-
-@each_row(
-    ("value", "change", "result"),
-    [
-        ({"a": "b"}, {"a": "c"}, {"a": "c"}),
-        ({"a": "b"}, {"b": "c"}, {"a": "b", "b": "c"}),
-        ({"a": "b"}, {"a": None}, {}),
-        ({"a": "b", "b": "c"}, {"a": None}, {"b": "c"}),
-        ({"a": ["b"]}, {"a": "c"}, {"a": "c"}),
-        ({"a": "c"}, {"a": ["b"]}, {"a": ["b"]}),
-        ({"a": {"b": "c"}}, {"a": {"b": "d", "c": None}}, {"a": {"b": "d"}}),
-        ({"a": [{"b": "c"}]}, {"a": [1]}, {"a": [1]}),
-        (["a", "b"], ["c", "d"], ["c", "d"]),
-        ({"e": None}, {"a": 1}, {"e": None, "a": 1}),
-        ([1, 2], {"a": "b", "c": None}, {"a": "b"}),
-        ({}, {"a": {"bb": {"ccc": None}}}, {"a": {"bb": {}}}),
-    ],
-)
-def test_changes_are_merged_as_rfc_7386_says(value: Any, change: Any, result: Any) -> None:
-    """The examples are those of the RFC."""
-    assert merged(value, change) == result
 
 
 @each_row(
@@ -115,17 +91,6 @@ def test_a_name_that_cannot_be_has_no_place(tmp_path: Path, namespace: str, name
 )
 def test_a_supervisor_that_ended_by_itself_left_a_finished_job(state: dict[str, Any], needed: bool) -> None:  # noqa: FBT001
     assert needs_recovery(state) is needed
-
-
-def test_a_job_without_its_supervisor_has_failed_with_a_reason_of_its_own() -> None:
-    """How its containers ended was not seen; a job that never had a supervisor fails, too."""
-    found = recovered({"status": status("Created", "Running"), "pods": [pod("Running", RUNNING, DONE)]}, NOW)
-    never = recovered({}, NOW)
-
-    (lost,) = [one for one in found["status"]["conditions"] if one["type"] == "Failed"]
-    assert (lost["reason"], found["status"]["completionTime"]) == ("SupervisorLost", "2026-11-20T10:00:00.000000Z")
-    assert found["pods"][0]["status"] | {"phase": "Failed", "reason": "SupervisorLost"} == found["pods"][0]["status"]
-    assert read_status({"metadata": {"name": "j"}, "status": never["status"]}).reason == "SupervisorLost"
 
 
 def test_a_finished_jobs_verdict_stays() -> None:
