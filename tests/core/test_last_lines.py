@@ -72,12 +72,3 @@ def test_a_replica_that_is_stopped_after_the_jobs_end_is_not_reported_as_killed(
     killed = replace(END, **{"exit_code": 137, "message": "", "finished_at": NOW + timedelta(seconds=2), **fields})
 
     assert EndNotices(besides="digits-master-0").of([killed], over_at=NOW) == [f"digits-worker-1 {message}"]
-
-
-def test_a_replica_that_said_nothing_gives_a_notice_too() -> None:
-    """The pod may be gone, or its policy may keep the log out of its status."""
-    killed = replace(END, exit_code=137, message="")
-
-    assert EndNotices(besides="digits-master-0").of([killed]) == [
-        "digits-worker-1 was killed by SIGKILL (exit code 137)"
-    ]

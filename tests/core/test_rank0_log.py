@@ -131,16 +131,6 @@ async def test_last_words_that_cannot_be_read_are_none() -> None:
     assert [await words(node, the_end(count=0, second=3)) for node in (gone, away)] == ["", ""]
 
 
-async def test_lines_of_a_log_that_does_not_end_are_not_the_last_ones() -> None:
-    """Reading stops after a while, because the job is not observed meanwhile."""
-    backend = ScriptedBackend()
-    place = replace(PLACE, pod_uid="pod", container="pytorch", timestamp=at(3))
-    backend.lines = [LogLine(text=text, timestamp=at(3), cursor=place) for text in ("step 7", "step 8")]
-    backend.seconds_between_lines = 6.0
-
-    assert await last_lines_of_run(backend, REF, the_end(count=0, second=3), mask=str) == ""
-
-
 async def test_the_last_lines_of_a_replica_are_those_of_its_last_run() -> None:
     backend = ScriptedNodesBackend(ScriptedNode(runs=[RAISED, AGAIN]))
 
