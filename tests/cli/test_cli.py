@@ -347,16 +347,6 @@ def test_an_airflow_configuration_without_our_section_changes_nothing(tmp_path: 
     assert airflow_section({"AIRFLOW_HOME": str(tmp_path)}) == {}
 
 
-def test_the_environment_names_the_root(ended: Machine) -> None:
-    """Airflow's own variable is enough, and no other variable of the machine matters."""
-    environment = {"PATH": os.defpath, "HOME": "/nonexistent", "AIRFLOW__PTJOB__LOCAL_ROOT": str(ended.root)}
-
-    command = [sys.executable, "-c", "from ptjob_provider.cli import main; main()", "list", "-o", "name"]
-    printed = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
-
-    assert printed == "good\nbad\n"
-
-
 @each_row(
     ("span", "text"),
     [

@@ -217,20 +217,6 @@ def test_a_copy_on_this_machine_that_is_stopped_replaces_nothing(tmp_path: Path)
     assert [(file.name, file.read_bytes()) for file in tmp_path.iterdir()] == [("model.pt", b"old")]
 
 
-def test_a_folder_that_cannot_be_copied_completely_is_not_there(machine: Machine, tmp_path: Path) -> None:
-    machine.ptjob("data", "create", "there")
-    data = tmp_path / "data"
-    data.mkdir()
-    (data / "a").write_text("1")
-    (data / "b").symlink_to("/etc/hostname")
-
-    copied = machine.ptjob("data", "cp", str(data), "pvc://there/")
-
-    assert f"{data}: data/b is a symbolic link to /etc/hostname" in copied.stderr
-    assert copied.exit_code == 2
-    assert machine.ptjob("data", "ls", "pvc://there/", "-o", "name").stdout == ""
-
-
 @each_row(
     ("words", "code", "message"),
     [

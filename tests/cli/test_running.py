@@ -297,8 +297,10 @@ def test_a_progress_bar_is_seen_while_it_grows(machine: Machine, tmp_path: Path)
     assert seen.startswith(b"\r 10%\r100%")
 
 
-@pytest.mark.parametrize(("words", "runs_on"), [([], True), (["--delete-on-interrupt"], False)])
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("words", "number", "code", "runs_on"),
+    [([], signal.SIGINT, 130, True), (["--delete-on-interrupt"], signal.SIGTERM, 143, False)],
+)
 def test_an_interrupt_ends_the_looking_and_the_job_only_if_that_was_asked_for(
     machine: Machine, words: list[str], number: int, code: int, *, runs_on: bool
 ) -> None:
