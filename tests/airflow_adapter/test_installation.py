@@ -73,14 +73,6 @@ def test_the_kind_of_jobs_that_name_none_is_a_setting(
     assert submitted(backend, kind="PyTorchJob")["kind"] == "PyTorchJob"
 
 
-@pytest.mark.usefixtures("backend")
-def test_a_wrong_kind_in_the_settings_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AIRFLOW__PTJOB__KIND", "TFJob")
-
-    with pytest.raises(AirflowFailException, match=r"\[ptjob\] kind: 'TFJob' .*PyTorchJob, TrainJob"):
-        operator().execute(context())
-
-
 def test_a_template_is_read_from_a_file(
     backend: ScriptedBackend, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -22,7 +22,6 @@ from airflow_adapter.stand_ins import (
 )
 from airflow_versions import since
 from ptjob_provider.airflow import config, maintenance
-from ptjob_provider.airflow.outcome import JobEvent
 from ptjob_provider.core.identity import Instance, owner_in
 from ptjob_provider.core.installation_id import KEY_PREFIX
 from ptjob_provider.core.run.outcome import Outcome
@@ -206,20 +205,6 @@ def test_a_copys_task_hands_on_the_originals_success_and_touches_nothing(
 
     assert result["phase"] == "Succeeded"
     assert (backend.deleted, backend.patches) == ([], [])
-
-
-def test_a_copys_task_whose_trigger_has_failed_leaves_the_originals_job_alone(
-    backend: ScriptedBackend, airflow: AirflowThatKeepsVariables
-) -> None:
-    given = context()
-    submission = submitted(backend, given)
-    airflow.variables = {f"{KEY_PREFIX}copy": "here"}
-    event = JobEvent(submission=submission, error="no connection", retryable=False).to_dict()
-
-    with pytest.raises(AirflowFailException, match="no connection"):
-        operator().execute_complete(given, event)
-
-    assert backend.jobs
 
 
 def test_the_maintenance_of_a_copied_database_looks_at_no_job(

@@ -213,12 +213,13 @@ def test_a_task_that_was_marked_before_it_defers_leaves_no_job(
     backend: ScriptedBackend, comms: FakeComms, state: str
 ) -> None:
     """No trigger would exist to stop it, and the worker's next heartbeat would be too late."""
-    comms.state = state
+    comms.state, given = state, context()
 
     with pytest.raises(AirflowException, match=f"was deleted: the task is {state}"):
-        operator(deferrable=True).execute(context())
+        operator(deferrable=True).execute(given)
 
     assert not backend.jobs
+    assert given["ti"].pushed["diagnosis"]["cause"] == "stopped"
 
 
 def test_an_api_server_that_is_away_does_not_keep_a_task_from_deferring(
@@ -287,6 +288,7 @@ def test_a_trigger_that_failed_leaves_the_job_running(
 
     assert backend.jobs
     assert ("was left running" in str(raised.value)) is not (has_next and retryable)
+    assert given["ti"].pushed["diagnosis"]["cause"] == "trigger_failed"
 
 
 @pytest.mark.parametrize("event", [None, {"status": "success"}, {"conclusion": None}])
@@ -302,6 +304,7 @@ def test_the_resumed_task_never_takes_a_foreign_event_for_a_success(
 
     assert backend.jobs
     assert UNFOLLOWED_ANNOTATION in str(backend.patches)
+    assert given["ti"].pushed["diagnosis"]["cause"] == "error"
 
 
 @pytest.mark.parametrize(

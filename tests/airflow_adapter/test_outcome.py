@@ -23,7 +23,6 @@ from ptjob_provider.airflow import outcome
 from ptjob_provider.airflow.compat import HAS_STATE_STORE, TaskDeferralError
 from ptjob_provider.airflow.outcome import (
     MOST_METRICS,
-    JobEvent,
     TaskStopped,
     failure_reported,
     log_success,
@@ -109,47 +108,6 @@ def test_a_task_that_is_resumed_after_its_job_failed_tells_why_for_programs(back
 
     assert given["ti"].pushed["diagnosis"] == TOLD
     assert given["ti"].pushed["usage"] == {**SECONDS, **PEAKS}
-
-
-@pytest.mark.parametrize(
-    ("fields", "cause", "message"),
-    [
-        ({"error": "forbidden", "retryable": False}, "trigger_failed", "forbidden"),
-        ({"outcome": Outcome.UNVERIFIED}, "outputs_not_verified", "could not be looked at"),
-        ({}, "error", "Unexpected trigger event"),
-    ],
-)
-def test_a_task_that_is_resumed_without_a_verdict_tells_why_for_programs(
-    backend: ScriptedBackend, fields: dict[str, Any], cause: str, message: str
-) -> None:
-    """The job may have succeeded; its usage is unknown."""
-    given = context()
-    submission = submitted(backend, given)
-    event: dict[str, Any] | None = None
-    if "outcome" in fields:
-        event = event_of(submission, fields["outcome"], result={})
-    elif fields:
-        event = JobEvent(submission=submission, **fields).to_dict()
-
-    with pytest.raises(AirflowException):
-        operator().execute_complete(given, event)
-
-    diagnosis = given["ti"].pushed["diagnosis"]
-    assert (diagnosis["cause"], diagnosis["attempt"], diagnosis["replica"]) == (cause, 1 if event else None, "")
-    assert message in diagnosis["message"]
-    assert "usage" not in given["ti"].pushed
-
-
-def test_a_task_that_is_stopped_says_so_for_programs(backend: ScriptedBackend, comms: FakeComms) -> None:
-    """A user has marked the task."""
-    ti = StandInTaskInstance()
-    comms.state = "failed"
-
-    with pytest.raises(AirflowException):
-        operator(deferrable=True).execute(context(ti))
-
-    assert (ti.pushed["diagnosis"]["cause"], ti.pushed["diagnosis"]["attempt"]) == ("stopped", 1)
-    assert "was deleted: the task is failed" in ti.pushed["diagnosis"]["message"]
 
 
 @pytest.mark.parametrize(("max_tries", "is_marked"), [(0, True), (3, False)])
@@ -302,20 +260,6 @@ def test_a_sensor_pushes_addresses_and_scalars_of_the_job_that_it_waits_for(back
 
     assert (lost.pushed["diagnosis"]["cause"], lost.pushed["diagnosis"]["retryable"]) == ("unknown", False)
     assert lost.pushed["usage"]["queue_seconds"] == done.pushed["usage"]["queue_seconds"] == 300.0
-
-
-def test_a_sensor_whose_job_was_deleted_says_so_for_programs(backend: ScriptedBackend) -> None:
-    """Another job has its name by now."""
-    given = context()
-    backend.jobs = {("team", "digits"): job_object("digits")}
-    SENSOR.poke(given)
-    backend.jobs = {("team", "digits"): job_object("digits", uid="another")}
-
-    with pytest.raises(AirflowException):
-        SENSOR.poke(given)
-
-    diagnosis = given["ti"].pushed["diagnosis"]
-    assert (diagnosis["cause"], diagnosis["retryable"]) == ("deleted", False)
 
 
 # --- documentation

@@ -165,6 +165,8 @@ def test_a_job_that_is_gone_or_was_replaced_is_a_failure_even_if_the_new_one_suc
     with pytest.raises(AirflowFailException, match=message):
         sensor().poke(given)
 
+    assert given["ti"].pushed["diagnosis"]["cause"] == "deleted"
+
 
 def test_after_a_clear_the_job_that_is_there_counts(backend: ScriptedBackend) -> None:
     """A clear raises `max_tries` and discards what was observed before."""
