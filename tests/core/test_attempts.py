@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
 
 import pytest
 
@@ -15,7 +14,6 @@ from ptjob_provider.core.run.attempts import (
     AttemptRecord,
     Ownership,
     is_delivered,
-    is_over,
     newest,
     ownership_of,
     summary,
@@ -28,22 +26,13 @@ OWNER = Owner(instance="prod", ids={"dag_id": "d"}, labels={})
 RECORD = AttemptRecord(attempt=2, name="digits-1", namespace="team", uid="u-1", clear_number=3)
 
 
-def found(*, uid: str = "u-1", name: str = "digits-1", owner: Owner = OWNER, deleting: bool = False) -> dict[str, Any]:
-    meta: dict[str, Any] = {
-        "uid": uid,
-        "name": name,
-        "annotations": {"ptjob-provider/owner": owner_annotation(owner, 2), "ptjob-provider/spec-hash": "abc"},
+FOUND = {
+    "metadata": {
+        "uid": "u-1",
+        "name": "digits-1",
+        "annotations": {"ptjob-provider/owner": owner_annotation(OWNER, 2), "ptjob-provider/spec-hash": "abc"},
     }
-    return {"metadata": meta | ({"deletionTimestamp": "2026-11-20T10:00:00Z"} if deleting else {})}
-
-
-def test_a_concluded_or_cleared_attempt_is_replaced() -> None:
-    """A failed attempt is never adopted again, nor is a cleared one."""
-    ended = AttemptRecord(attempt=2, name="digits-1", namespace="team", ended=True, clear_number=3)
-
-    assert is_over(ended, clear_number=3)
-    assert is_over(RECORD, clear_number=4)
-    assert not is_over(RECORD, clear_number=3)
+}
 
 
 @each_row(
@@ -58,12 +47,6 @@ def test_a_result_delivered_before_the_last_clear_counts_as_delivered(
 
     assert is_delivered(record, tries_before_clear=tries_before_clear) is expected
     assert not is_delivered(None, tries_before_clear=tries_before_clear)
-
-
-@pytest.mark.parametrize("phase", [JobPhase.PENDING, JobPhase.RUNNING, JobPhase.SUSPENDED])
-def test_our_live_job_is_adopted_even_if_the_store_was_lost(phase: JobPhase) -> None:
-    """A task instance never has two running jobs."""
-    assert ownership_of(found(), phase=phase, owner=OWNER, record=None) is Ownership.ADOPT
 
 
 @each_row("phase", [JobPhase.SUCCEEDED, JobPhase.FAILED])
@@ -82,18 +65,7 @@ def test_a_finished_job_is_ours_only_if_the_store_expects_it(
     phase: JobPhase, record: AttemptRecord | None, expected: Ownership
 ) -> None:
     """The store must have its uid or an open attempt of its name; otherwise the job is from an earlier run."""
-    assert ownership_of(found(), phase=phase, owner=OWNER, record=record) is expected
-
-
-def test_a_job_that_is_being_deleted_is_never_adopted() -> None:
-    """Its deletion would end the pods of the new try."""
-    assert ownership_of(found(deleting=True), phase=JobPhase.RUNNING, owner=OWNER, record=RECORD) is Ownership.HISTORY
-
-
-def test_somebody_elses_job_is_left_alone_whatever_its_phase() -> None:
-    other = Owner(instance="staging", ids={"dag_id": "d"}, labels={})
-
-    assert ownership_of(found(owner=other), phase=JobPhase.RUNNING, owner=OWNER, record=RECORD) is Ownership.FOREIGN
+    assert ownership_of(FOUND, phase=phase, owner=OWNER, record=record) is expected
 
 
 def test_a_record_of_an_older_version_means_what_it_meant_then() -> None:
@@ -119,7 +91,3 @@ def test_the_summaries_that_the_largest_no_progress_limit_needs_fit_together() -
     assert len(newest(told)) >= 3 == LIMITS["no_progress_limit"]("no_progress_limit", 3)
     with pytest.raises(InvalidSpec):
         LIMITS["no_progress_limit"]("no_progress_limit", 4)
-
-
-def test_a_record_survives_its_way_through_the_store() -> None:
-    assert AttemptRecord.from_dict(RECORD.to_dict()) == RECORD

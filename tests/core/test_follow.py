@@ -511,17 +511,6 @@ async def test_the_diagnosis_of_a_failed_job_is_made_once() -> None:
     assert later.patches == []
 
 
-async def test_a_known_secret_that_a_program_printed_is_not_written_on_the_job() -> None:
-    backend, sink = ScriptedBackend(), ListSink()
-    failed = [pod(MASTER, exited(1, "ValueError: hunter2 is wrong"), phase="Failed")]
-    backend.worlds = [Observation(job=job("Failed"), pods=failed)]
-
-    await follow(backend, submission(), sink=sink, mask=lambda text: text.replace("hunter2", "***"))
-
-    assert "ValueError: *** is wrong" in str(backend.patches)
-    assert "hunter2" not in str(backend.patches)
-
-
 @pytest.mark.parametrize("source", ["the pod", "the log"])
 async def test_a_known_secret_is_masked_before_the_words_around_it_are_shortened(source: str) -> None:
     """A token may be longer than the line that a diagnosis quotes; its first half alone would not be recognised."""
