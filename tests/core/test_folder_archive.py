@@ -93,24 +93,6 @@ def test_the_same_files_make_the_same_archive(folder: Path, tmp_path: Path) -> N
 
 
 @each_row(
-    "change",
-    [
-        lambda folder: write(folder, {"train.py": "import net \n"}),
-        lambda folder: write(folder, {"new.py": ""}),
-        lambda folder: (folder / "train.py").rename(folder / "main.py"),
-        lambda folder: (folder / "train.py").chmod(0o755),
-    ],
-)
-def test_a_change_makes_another_name(tmp_path: Path, change: Any) -> None:
-    made = write(tmp_path / str(id(change)), {"train.py": "import net\n"})
-    before = packed(made)[0].digest
-
-    change(made)
-
-    assert packed(made)[0].digest != before
-
-
-@each_row(
     ("ignore", "stays"),
     [
         ({".gitignore": "*.pt\nout/\n!keep.pt"}, ["a/keep.pt", "keep.pt", "src/a.py", "src/out.py"]),

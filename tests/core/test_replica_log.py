@@ -145,18 +145,6 @@ async def test_a_restart_that_the_watch_has_missed_is_no_rotation() -> None:
     assert await texts(node, place(2.0)) == ["at 3.0", again(9, 2), "at 9.0"]
 
 
-@each_row("is_over", [False, True])
-async def test_both_runs_are_read_again_after_the_status_of_a_restart_was_late(*, is_over: bool) -> None:
-    """The stream is opened while the status still shows the run before, as running or as over."""
-    node = ScriptedNode(runs=[run(2.0, 3.0, began=2, ended=is_over), run(9.0, 10.5, began=9)], told=1)
-
-    assert await texts(node) == [
-        *("at 9.0", "at 10.5"),
-        *(repeated(2), "at 2.0", "at 3.0"),
-        *(again(9, 2), "at 9.0", "at 10.5"),
-    ]
-
-
 async def test_a_run_that_cannot_be_read_again_is_reported() -> None:
     node = ScriptedNode(runs=[run(2.0, 3.0, began=2), run(9.0, 10.5, began=9)], told=1, removes=True)
 

@@ -66,6 +66,7 @@ async def test_a_submission_without_an_earlier_job_is_attempt_one() -> None:
     submission = await submit(backend, store)
 
     assert (submission.attempt, submission.adopted, backend.created) == (1, False, 1)
+    assert backend.secrets == {}  # without credentials the right for Secrets is not needed
     assert [record.uid for record in store.history] == [None, "uid-1"]
     assert [json.loads(json.dumps(record.to_dict())) for record in store.history] == [
         record.to_dict() for record in store.history
@@ -466,26 +467,6 @@ def test_concluding_or_delivering_without_a_record_is_nothing() -> None:
 PRIVATE = {"GIT_SYNC_USERNAME": "ann", "GIT_SYNC_PASSWORD": "tops3cret"}
 
 
-async def test_a_job_gets_its_secret_also_where_its_create_was_cut_short(caplog: pytest.LogCaptureFixture) -> None:
-    """The response to the create is lost: the job is adopted, and the missing Secret is created.
-
-    No message has its values.
-    """
-    job = TrainingJob.parse(name="digits", namespace="team", image="digits:1", code="https://g/x.git", env=PRIVATE)
-    backend, store, lost = ScriptedBackend(), MemoryStore(), ScriptedBackend()
-    lost.submits = ["lost"]
-
-    first = await submit(backend, store, job=job)
-    second = await submit(lost, MemoryStore(), job=job)
-    again = await submit(lost, MemoryStore(), job=job)
-
-    for server, submission in ((backend, first), (lost, second), (lost, again)):
-        assert server.secrets[submission.ref.name]["stringData"]["master.GIT_SYNC_PASSWORD"] == "tops3cret"  # noqa: S105
-    assert (first.adopted, second.adopted, again.ref) == (False, True, second.ref)
-    assert caplog.text.count("the values of GIT_SYNC_PASSWORD, GIT_SYNC_USERNAME are in the Secret") == 1
-    assert "tops3cret" not in caplog.text
-
-
 async def test_a_secret_that_is_refused_once_does_not_fail_the_try_that_adopts_its_job() -> None:
     job = TrainingJob.parse(name="digits", namespace="team", image="digits:1", code="https://g/x.git", env=PRIVATE)
     backend, store = ScriptedBackend(), MemoryStore()
@@ -532,16 +513,6 @@ async def test_a_job_is_rendered_once(monkeypatch: pytest.MonkeyPatch) -> None:
     await submit(ScriptedBackend(), MemoryStore())
 
     assert calls == [1]
-
-
-async def test_a_job_without_credentials_asks_for_no_secret() -> None:
-    """Without credentials the right for Secrets is not needed."""
-    backend, store = ScriptedBackend(), MemoryStore()
-
-    await submit(backend, store)
-    await submit(backend, store)
-
-    assert backend.secrets == {}
 
 
 async def test_a_job_that_names_no_kind_is_made_as_one_that_is_served() -> None:
