@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import TYPE_CHECKING
 
@@ -12,7 +11,6 @@ from cluster import binaries
 from cluster.shell import ClusterFailed
 from cluster.tenants import rules_everywhere
 from cluster.trainer import TRAINER_MODULE, apply_runtimes
-from cluster_world import PATIENCE
 from kubernetes_backend.terminal import terminal_of
 from kubernetes_backend.trainjob_stories import runtime
 from ptjob_provider.core import kinds
@@ -21,7 +19,6 @@ from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.identity import Owner
 from ptjob_provider.core.run.cleanup import stop_and_wait
 from ptjob_provider.core.run.outcome import Outcome
-from ptjob_provider.core.run.training_state import TrainingState
 from ptjob_provider.core.spec import TrainingJob
 from ptjob_provider.core.status import JobPhase
 from rbac import runtime_rules
@@ -104,36 +101,6 @@ async def test_one_node_that_fails_is_named_with_its_last_lines(lab: Lab) -> Non
     assert any("the disk is full" in text for text in found)
     await stop_and_wait(lab.backend, submission.ref)
     assert await lab.backend.pods_gone(submission.ref)
-
-
-async def test_what_trainer_has_in_a_jobs_status_is_its_progress_before_its_log(lab: Lab) -> None:
-    """The CRD has the fields that Trainer writes for programs that report; its gate is off here, so kubectl writes."""
-    submission, state = await lab.submit("echo step 3/45; sleep 20", workers=1), TrainingState()
-    reported = {
-        "progressPercentage": 45,
-        "estimatedRemainingSeconds": 720,
-        "metrics": [{"name": "loss", "value": "0.12"}],
-        "lastUpdatedTime": "2026-11-20T10:05:00Z",
-    }
-    patch = json.dumps({"status": {"trainerStatus": reported}})
-    words = ("trainjob", submission.ref.name, "--namespace", lab.namespace, "--type=merge", "--subresource=status")
-
-    async def once(source: str) -> None:
-        for _ in range(round(PATIENCE / 0.1)):
-            if state.progress.source == source:
-                return
-            await asyncio.sleep(0.1)
-        raise AssertionError(f"the progress is {state.progress}")
-
-    following = asyncio.create_task(lab.follow(submission, state=state))
-    await once("line")
-    await asyncio.to_thread(lab.cluster.kubectl, "patch", *words, "--patch", patch)
-    await once("trainerStatus")
-    outcome = await following
-
-    found = outcome.progress
-    assert (outcome.outcome, found["step"], found["total"], found["eta"]) == (Outcome.SUCCEEDED, 45, 100, 720)
-    assert (found["metrics"], found["at"]) == ({"loss": 0.12}, "2026-11-20T10:05:00+00:00")
 
 
 async def test_a_missing_runtime_is_said_with_those_that_there_are(lab: Lab) -> None:
