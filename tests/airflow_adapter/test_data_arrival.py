@@ -481,15 +481,6 @@ async def test_a_call_that_hangs_blocks_no_other_and_the_number_of_such_calls_is
     assert await threads.call(lambda: 8, within=SOON) == 8
 
 
-async def test_an_error_of_a_call_in_a_thread_is_raised_to_its_caller() -> None:
-
-    def fail() -> None:
-        raise KeyError("x")
-
-    with pytest.raises(KeyError):
-        await Threads("test").call(fail, within=SOON)
-
-
 HANGS = """
 import asyncio, threading
 from ptjob_provider.retraining.sources import Source, Store

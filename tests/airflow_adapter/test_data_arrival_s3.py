@@ -114,11 +114,9 @@ async def test_the_same_content_written_again_is_no_news_and_other_content_is(
 TROUBLE = [
     ("403", "PermissionError"),
     ("500", "OSError"),
-    ("503", "OSError"),
     ("silence", "Timeout"),
     ("reset", "Connection"),
     ("cut xml", "OSError"),  # the client's error for it
-    ("cut body", "Connection"),
     ("fewer", "CutOffListing: a page says"),
     ("endless", "CutOffListing: a page of the listing"),
 ]
