@@ -76,15 +76,6 @@ LONG = "b" * (LONGEST_NAME + 1)
 DATA, MARKER = file("b/1.npz"), file("b/_SUCCESS", 0)
 
 
-def test_a_batch_is_a_folder_with_everything_in_it() -> None:
-    """A batch includes nested folders; files next to the folders belong to no batch."""
-    listing = group([file("b/1", 3), file("b/deep/2", 4), file("c/1", 5), file("README", 6)], UNMARKED, began=7.0)
-
-    assert [(batch.name, batch.files, batch.size) for batch in listing.batches] == [("b", 2, 7), ("c", 1, 5)]
-    assert listing.files == 4
-    assert listing.began == 7.0
-
-
 def test_the_size_of_a_batch_is_cut_to_what_an_event_can_hold() -> None:
     """A sparse file may report 8 EiB; the sum over 200 such batches still fits into an event."""
     listing = group([file("b/1", 2**63 - 1), file("b/2", 2**63 - 1)], UNMARKED, began=0.0)

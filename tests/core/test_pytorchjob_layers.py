@@ -214,7 +214,7 @@ def test_a_change_that_breaks_the_job_is_refused() -> None:
         render(installation=Installation(change_pod=change))
 
 
-@each_row("field", ["name", "namespace", "manifest", "workers", "model", "master", "command"])
+@each_row("field", ["name", "namespace", "manifest", "workers", "model", "master", "command", "code"])
 def test_a_template_refuses_fields_that_only_one_job_can_have(field: str) -> None:
     with pytest.raises(InvalidSpec, match=rf"template.{field}: leave it to each job"):
         installed(**{field: "x"})

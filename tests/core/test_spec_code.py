@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ptjob_provider.core.errors import InvalidSpec
-from ptjob_provider.core.spec import CodeSource, TrainingJob, job_template
+from ptjob_provider.core.spec import CodeSource, TrainingJob
 from ptjob_provider.core.spec.code import is_credential, is_sync_variable
 from rows import each_row
 
@@ -111,11 +111,6 @@ def test_an_address_with_a_credential_is_refused_without_repeating_it(address: s
         code(address)
 
     assert "tops3cret" not in str(error.value)
-
-
-def test_an_installation_has_no_code_of_its_own() -> None:
-    with pytest.raises(InvalidSpec, match="leave it to each job"):
-        job_template({"code": HTTPS}, field="job_template")
 
 
 @each_row(
