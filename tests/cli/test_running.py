@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import pty
 import re
 import signal
 import subprocess
@@ -276,25 +275,6 @@ def test_a_command_needs_no_image_on_this_machine(machine: Machine, tmp_path: Pa
     for needs_one in (without, rendered):
         assert needs_one.exit_code == 2
         assert "--image" in needs_one.stderr
-
-
-def test_a_progress_bar_is_seen_while_it_grows(machine: Machine, tmp_path: Path) -> None:
-    """At a terminal each state overwrites the one before, although the line has not ended."""
-    go, seen = tmp_path / "go", b""
-    wait_for_go = f"while not os.path.exists({str(go)!r}): time.sleep(0.05)"
-    bar = f"import os, time\nprint('\\r 10%', end='', flush=True)\n{wait_for_go}\nprint('\\r100%')"
-    words = machine.command("run", "--name", "bar", "python", "-c", bar)
-    ours, theirs = pty.openpty()
-    with subprocess.Popen(words, stdin=theirs, stdout=theirs, stderr=subprocess.DEVNULL):
-        os.close(theirs)
-        while b" 10%" not in seen:
-            seen += os.read(ours, 4096)
-        go.touch()
-        while b"100%" not in seen:
-            seen += os.read(ours, 4096)
-    os.close(ours)
-
-    assert seen.startswith(b"\r 10%\r100%")
 
 
 @pytest.mark.parametrize(
