@@ -120,13 +120,6 @@ def test_on_this_machine_anybodys_outputs_are_looked_at(backend: ScriptedBackend
     assert found.xcom_value["model"]["bytes"] == 10
 
 
-def test_a_job_that_failed_fails_the_task_without_a_retry(backend: ScriptedBackend) -> None:
-    show(backend, job_object("digits", "Failed"))
-
-    with pytest.raises(AirflowFailException, match="team/digits"):
-        sensor().poke(context())
-
-
 @pytest.mark.parametrize("is_resumed", [False, True])
 def test_outputs_that_could_not_be_inspected_fail_the_try_and_a_retry_inspects_them(
     backend: ScriptedBackend, *, is_resumed: bool
