@@ -12,9 +12,6 @@ KEEPS_ATTEMPTS = AIRFLOW == (3, 3)
 HAS_TASK_STORE = AIRFLOW >= (3, 3)
 """Older versions count attempts from the jobs that are there: a killed worker's next try may begin at 1 again."""
 
-SAYS_WHY_TRIGGERS_END = AIRFLOW >= (3, 3)
-"""Older versions log nothing when a person's click ends a trigger, so the time from the click cannot be measured."""
-
 KILLS_REASSIGNED_TRIGGERS = AIRFLOW == (3, 3)
 """Only 3.3 calls `on_kill` of a trigger that another triggerer has taken over; older versions end it, 3.4 drops it."""
 

@@ -2,31 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 import signal
-import time
-from datetime import datetime
 from typing import TYPE_CHECKING
 
 import pytest
 
 from airflow_stack.conftest import WAITS, started
-from airflow_versions import HANDS_SIGTERM_ON, KEEPS_ATTEMPTS, SAYS_WHY_TRIGGERS_END
+from airflow_versions import HANDS_SIGTERM_ON, KEEPS_ATTEMPTS
 from task_run import TaskRun, runs, until
 
 if TYPE_CHECKING:
     from airflow_stack.conftest import Lab
-
-logger = logging.getLogger(__name__)
-
-DECIDED = ("Server indicated the task shouldn't be running anymore", "Trigger cancelled by user action")
-GONE_WITHIN = 5.0
-
-
-def seconds_from_decision(task: TaskRun, gone_at: float) -> float:
-    """Return how long the processes lived after Airflow reported to the task that it should end."""
-    decided = [each for each in task.records() if str(each.get("event", "")).startswith(DECIDED)]
-    return gone_at - datetime.fromisoformat(decided[0]["timestamp"]).timestamp()
 
 
 @pytest.mark.parametrize("mode", WAITS)
@@ -40,22 +26,6 @@ def test_marking_a_task_stops_its_job_and_leaves_the_mark(lab: Lab, mode: str, s
 
     until(lambda: f"was deleted: {'its' if mode == 'defer' else 'the'} task is {state}" in task.text())
     assert task.state == state
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("mode", [mode for mode in WAITS if mode == "wait" or SAYS_WHY_TRIGGERS_END])
-def test_the_processes_of_a_marked_task_are_gone_within_five_seconds(lab: Lab, mode: str) -> None:
-    task = started(lab, f"{mode}_0", "never")
-    ref = task.ref
-
-    task.mark("failed")
-    until(lambda: not runs(ref), what="the job's end")
-    gone_at = time.time()
-    until(lambda: "was deleted: " in task.text())
-
-    took = seconds_from_decision(task, gone_at)
-    logger.info("%s: the processes were gone after %.1f s", mode, took)
-    assert took < GONE_WITHIN, f"the processes were there for {took:.1f} s"
 
 
 @pytest.mark.parametrize("mode", WAITS)
