@@ -47,14 +47,6 @@ def test_an_end_that_is_no_failure_of_another_replica_gives_no_notice(ended: Ter
     assert EndNotices(besides="digits-master-0").of([ended]) == []
 
 
-@pytest.mark.parametrize(("code", "number"), [(143, 0), (3, 1)])
-def test_a_replica_that_is_stopped_because_the_job_has_succeeded_gives_no_notice(code: int, number: int) -> None:
-    """The operator stops all running replicas then; a failure at that moment is reported."""
-    ended = replace(END, exit_code=code)
-
-    assert len(EndNotices(besides="digits-master-0").of([ended], after_success=True)) == number
-
-
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
