@@ -52,12 +52,6 @@ def record(data: bytes) -> bytes:
     return head + struct.pack("<I", probe_outputs._masked_crc32c(head)) + data + b"\0\0\0\0"
 
 
-def start(step: int, *, wall_time: float = 1.0) -> bytes:
-    """Return the event with which a writer says that it starts again at a step (`purge_step`)."""
-    when = varint(1 << 3 | 1) + struct.pack("<d", wall_time)
-    return when + number(2, step) + part(7, number(1, 1))
-
-
 def events_file(*events: bytes) -> bytes:
     return b"".join(record(data) for data in (part(3, b"brain.Event:2"), *events))
 

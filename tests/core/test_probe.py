@@ -30,7 +30,6 @@ from event_files import (
     real,
     record,
     scalar,
-    start,
     tensor,
     varint,
     write,
@@ -579,21 +578,20 @@ def test_torchs_own_writer_is_read(tmp_path: Path) -> None:
     assert (facts.last_step, facts.problem) == (4, "")
 
 
-RECORDS = st.lists(st.tuples(st.booleans(), st.integers(0, 6), st.floats(0, 9, width=32)), max_size=12)
+RECORDS = st.lists(st.tuples(st.integers(0, 6), st.floats(0, 9, width=32)), max_size=12)
 
 
 @settings(max_examples=40, deadline=None)
 @given(files=st.lists(RECORDS, min_size=1, max_size=3))
-def test_a_writer_that_starts_again_replaces_what_came_after_its_step(
-    tmp_path_factory: pytest.TempPathFactory, files: list[list[tuple[bool, int, float]]]
+def test_of_records_with_the_same_step_the_last_one_counts(
+    tmp_path_factory: pytest.TempPathFactory, files: list[list[tuple[int, float]]]
 ) -> None:
-    """As TensorBoard purges: at a START, all earlier records of its step and later ones are dropped."""
-    folder, kept = tmp_path_factory.mktemp("tb"), list[tuple[int, float]]()
+    """A training that was resumed repeats steps in a new file."""
+    folder = tmp_path_factory.mktemp("tb")
     for index, records in enumerate(files):
-        encoded = [start(step) if again else event(step, scalar("loss", value)) for again, step, value in records]
+        encoded = [event(step, scalar("loss", value)) for step, value in records]
         write(folder / f"events.out.tfevents.{index}", *encoded)
-        for again, step, value in records:
-            kept = [point for point in kept if point[0] < step] if again else [*kept, (step, value)]
+    kept = [point for records in files for point in records]
 
     facts = look_at_events(folder, folder, curves=True)
 
@@ -601,27 +599,6 @@ def test_a_writer_that_starts_again_replaces_what_came_after_its_step(
     assert facts.last_step == last
     assert facts.scalars == ({"loss": [value for step, value in kept if step == last][-1]} if kept else {})
     assert [step for step, _ in facts.curves.get("loss", ())] == sorted({step for step, _ in kept})
-
-
-@pytest.mark.parametrize("last_step", [2, 9])
-def test_a_purge_step_is_read_as_tensorboard_reads_it(tmp_path: Path, last_step: int) -> None:
-    """Whether the training that was resumed has come as far as the one before or not."""
-    import_or_skip("tensorboard")
-    tensorboard = import_or_skip("torch.utils.tensorboard")
-    accumulating = import_or_skip("tensorboard.backend.event_processing.event_accumulator")
-    with tensorboard.SummaryWriter(str(tmp_path), filename_suffix=".0") as writer:
-        for step in range(6):
-            writer.add_scalar("loss", step, step)
-            writer.add_scalar("dropped", step, step)
-    with tensorboard.SummaryWriter(str(tmp_path), filename_suffix=".1", purge_step=2) as writer:
-        writer.add_scalar("loss", 7.0, last_step)
-
-    facts = look_at_events(tmp_path, tmp_path)
-
-    reader = accumulating.EventAccumulator(str(tmp_path), size_guidance={"scalars": 0})
-    reader.Reload()
-    assert facts.scalars == {tag: reader.Scalars(tag)[-1].value for tag in reader.Tags()["scalars"]}
-    assert facts.scalars == {"loss": 7.0, "dropped": 1.0}
 
 
 def curve(*times: float, tag: str = "loss") -> list[bytes]:

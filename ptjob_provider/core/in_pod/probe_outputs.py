@@ -24,11 +24,10 @@ person can check it (if no file is a link):
 
 Of tfevents, the last value of each scalar is reported, by step and then by wall time. The value may be in any file,
 because a resumed training writes a new file. Older files are not read, and neither are records from before `since`. As
-in TensorBoard, a writer that starts again at a step (`purge_step`, `SessionLog.START`) replaces what its run had from
-that step on, and a subdirectory is a separate run. A tag begins with its run's path only if two runs of the job have
-the tag. Values for which JSON has no number are the texts NaN, Infinity and -Infinity. At most MAX_TAGS tags are
-reported, the first by name. Curves are lists of [step, value] of the first MAX_CURVES tags, evenly reduced to
-MAX_POINTS points, and always contain the last point.
+in TensorBoard, a subdirectory is a separate run. A tag begins with its run's path only if two runs of the job have the
+tag. Values for which JSON has no number are the texts NaN, Infinity and -Infinity. At most MAX_TAGS tags are reported,
+the first by name. Curves are lists of [step, value] of the first MAX_CURVES tags, evenly reduced to MAX_POINTS points,
+and always contain the last point.
 """
 # Paths are bytes, because file names may not be valid text, which pathlib requires.
 # ruff: noqa: PTH108, PTH110, PTH112, PTH114, PTH116, PTH118, PTH119, PTH120, PTH123
@@ -49,7 +48,7 @@ if TYPE_CHECKING:
     from typing import IO
 
     Scalars = list[tuple[bytes, float]]
-    Event = tuple[int, float, Scalars, bool]
+    Event = tuple[int, float, Scalars]
 
 MAX_TAGS, MAX_CURVES, MAX_POINTS = 200, 20, 200
 ALLOWANCE = 120.0  # seconds that clocks may differ which could not be compared
@@ -152,7 +151,6 @@ class _Model:
 
     def __init__(self) -> None:
         self._only, self._whole, self._list = "", True, hashlib.sha256()
-        self.passes = [self.read]
 
     def wants(self, name: bytes) -> bool:
         return not os.path.basename(name).startswith(CLOCK_FILE)
@@ -196,7 +194,7 @@ class _Curve:
 class _Events:
     """Collects the last value of each scalar in event files, and curves on request.
 
-    A scalar's key is (tag, run). The first pass finds the steps at which writers started again.
+    A scalar's key is (tag, run).
     """
 
     def __init__(self, started: float, *, with_curves: bool = False) -> None:
@@ -204,28 +202,18 @@ class _Events:
         self._curves = {}  # type: dict[tuple[str, str], _Curve]
         self._last = {}  # type: dict[tuple[str, str], tuple[int, float, float]]
         self._last_step = None  # type: int | None
-        self._restarts = {}  # type: dict[bytes, list[int]]
         self._writers = {}  # type: dict[tuple[str, str], tuple[float, float, bytes]]
         self._rivals = {}  # type: dict[tuple[str, str], list[bytes]]
-        self.passes = [self.find_restarts, self.read]
 
     def wants(self, name: bytes) -> bool:
         return b"tfevents" in os.path.basename(name)
 
-    def find_restarts(self, name: bytes, path: bytes, info: "os.stat_result", ages: _Ages) -> None:
-        steps = self._restarts.setdefault(os.path.dirname(name), [])
-        steps.extend(step for step, _, _, is_start in self._events(name, path, info, ages) if is_start)
-
     def read(self, name: bytes, path: bytes, info: "os.stat_result", ages: _Ages) -> None:
         run, keys, times = os.path.dirname(name), set(), []  # type: ignore[var-annotated]
-        restarts = self._restarts.get(run, [])
         try:
-            for step, wall_time, scalars, is_start in self._events(name, path, info, ages):
+            for step, wall_time, scalars in self._events(name, path, info, ages):
                 times = [*times[:1], wall_time]
-                if is_start:
-                    del restarts[:1]
-                elif step < min(restarts, default=math.inf):
-                    keys.update(self._take(_text(run), step, wall_time, scalars))
+                keys.update(self._take(_text(run), step, wall_time, scalars))
         finally:
             for key in keys & set(self._last):
                 self._compare_writers(key, (min(times), max(times), name))
@@ -261,7 +249,7 @@ class _Events:
         return names
 
     def _events(self, name: bytes, path: bytes, info: "os.stat_result", ages: _Ages) -> "Iterator[Event]":
-        """Yield a file's events since the training began: step, time, scalars, and whether a writer starts again."""
+        """Yield a file's events since the training began: step, time and scalars."""
         damaged, since = 0, ages.first_record(name)
         if ages.is_older(name, info):
             return
@@ -322,22 +310,21 @@ def _look(path: str, root: str, reader: "_Model | _Events", ages: _Ages) -> "dic
 
 
 def _read(top: bytes, root: bytes, reader: "_Model | _Events", ages: _Ages, *, is_dir: bool) -> "dict[str, Any]":
-    for take in reader.passes:
-        troubles, older, doubtful = [], [], []  # type: list[str], list[bytes], list[bytes]
-        files, size, modified_at = 0, 0, 0.0
-        for name, path in _files(top, reader, troubles) if is_dir else [(os.path.basename(top), top)]:
-            try:
-                info = _checked(path, root)
-                files, size, modified_at = files + 1, size + info.st_size, max(modified_at, info.st_mtime)
-                if ages.is_older(name, info):
-                    older.append(name)
-                elif ages.is_doubtful(info):
-                    doubtful.append(name)
-                take(name, path, info, ages)
-            except OSError as error:
-                troubles.append(f"{_text(name)}: {error.strerror}")
-            except ValueError as error:
-                troubles.append(f"{_text(name)}: {error}")
+    troubles, older, doubtful = [], [], []  # type: list[str], list[bytes], list[bytes]
+    files, size, modified_at = 0, 0, 0.0
+    for name, path in _files(top, reader, troubles) if is_dir else [(os.path.basename(top), top)]:
+        try:
+            info = _checked(path, root)
+            files, size, modified_at = files + 1, size + info.st_size, max(modified_at, info.st_mtime)
+            if ages.is_older(name, info):
+                older.append(name)
+            elif ages.is_doubtful(info):
+                doubtful.append(name)
+            reader.read(name, path, info, ages)
+        except OSError as error:
+            troubles.append(f"{_text(name)}: {error.strerror}")
+        except ValueError as error:
+            troubles.append(f"{_text(name)}: {error}")
     facts = {"exists": True, "is_dir": is_dir, "files": files, "bytes": size, "modified_at": modified_at}
     ages_of = {"is_stale": 0 < files == len(older), "in_doubt": bool(doubtful)}
     remarks = reader.remarks(older if len(older) < files else [])
@@ -454,8 +441,8 @@ _CRC_TABLE = [_crc_entry(byte) for byte in range(256)]
 
 
 def _event(record: bytes) -> "Event":
-    """Parse an Event message: its step, its wall time, its scalars, and whether it is a `SessionLog.START`."""
-    step, wall_time, scalars, is_start = 0, 0.0, [], False  # type: ignore[var-annotated]
+    """Parse an Event message: its step, its wall time and its scalars."""
+    step, wall_time, scalars = 0, 0.0, []  # type: ignore[var-annotated]
     for key, value in _fields(record):
         if key == (1, _FIXED64):
             (wall_time,) = struct.unpack("<d", value)
@@ -464,9 +451,7 @@ def _event(record: bytes) -> "Event":
         elif key == (5, _BYTES):
             values = [_scalar(part) for part_key, part in _fields(value) if part_key == (1, _BYTES)]
             scalars.extend(scalar for scalar in values if scalar)
-        elif key == (7, _BYTES):
-            is_start = dict(_fields(value)).get((1, _VARINT)) == 1
-    return step, wall_time, scalars, is_start
+    return step, wall_time, scalars
 
 
 def _scalar(data: bytes) -> "tuple[bytes, float] | None":
