@@ -227,6 +227,19 @@ async def test_usage_so_far_is_stored_when_a_container_ends() -> None:
     assert result_of(again)["usage"]["replicas"][MASTER] == both.to_dict()
 
 
+async def test_init_containers_that_succeed_are_not_stored() -> None:
+    """The operator gives each worker one, so that a large job would be written at the start of each of its pods."""
+    backend = ScriptedBackend()
+    workers = [pod(f"digits-worker-{number}", RUNS) for number in range(100)]
+    for worker in workers:
+        worker["status"]["initContainerStatuses"] = [{"name": "init-pytorch", "restartCount": 0, "state": exited(0)}]
+    backend.worlds = [Observation(job=job("Running"), pods=workers)] * 2 + [Observation(job=job("Succeeded"))]
+
+    await follow(backend, submission(), sink=ListSink())
+
+    assert backend.patches == []
+
+
 async def test_a_failed_replica_is_named_and_the_others_are_stopped() -> None:
     """The operator leaves the master running; the provider stops it."""
     backend, sink = ScriptedBackend(), ListSink()

@@ -3,14 +3,20 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pods import NOW, POD, after, container, ended, look, pod
 from ptjob_provider.core.history import PodHistory, Restarts, Termination, Waiting, WaitKind, from_text, to_text
-from ptjob_provider.core.history.codec import MAX_TERMINATIONS
+from ptjob_provider.core.history.codec import MAX_TERMINATIONS, bounded
 from rows import each_row
 from story import STORIES, read
+
+if TYPE_CHECKING:
+    from random import Random
 
 
 class TestText:
@@ -98,6 +104,23 @@ class TestText:
         assert len(record.terminations) == MAX_TERMINATIONS
         assert record.terminations[0].run == 0
         assert record.terminations[-1].run == MAX_TERMINATIONS + 9
+
+    def test_ends_of_one_second_do_not_take_turns(self) -> None:
+        """A hundred replicas fail at once: the same ends stay recorded, so that nothing has to be stored again."""
+        pods = [pod(container(ended()), name=f"digits-worker-{number}", uid=f"u{number}") for number in range(100)]
+        record = look(PodHistory(), *pods)
+
+        assert look(record, *pods).terminations == record.terminations
+
+    @given(replicas=st.lists(st.integers(0, 9), min_size=MAX_TERMINATIONS + 1, max_size=150), again=st.randoms())
+    def test_what_was_dropped_stays_out_when_it_is_seen_again(self, replicas: list[int], again: Random) -> None:
+        """Pods show their last ends at each look, in any order; many are of one second."""
+        ends = [_end(replica=f"r{replica}", run=run, second=run // 40) for run, replica in enumerate(replicas)]
+        record = bounded(PodHistory(terminations=tuple(ends)))
+        dropped = [end for end in ends if end not in record.terminations]
+        seen = again.sample(dropped, again.randint(0, len(dropped)))
+
+        assert bounded(replace(record, terminations=(*record.terminations, *seen))) == record
 
 
 def _end(*, run: int = 0, replica: str = POD, message: str = "", second: int | None = None) -> Termination:

@@ -58,9 +58,8 @@ def from_text(text: str) -> PodHistory:
 
 def bounded(history: PodHistory) -> PodHistory:
     """Return the history with at most MAX_TERMINATIONS ends."""
-    while len(history.terminations) > MAX_TERMINATIONS:
-        history = _without(history, _droppable(history))
-    return history
+    surplus = len(history.terminations) - MAX_TERMINATIONS
+    return _without(history, _spare(history)[:surplus]) if surplus > 0 else history
 
 
 # --- shortening
@@ -70,35 +69,34 @@ def _smaller(history: PodHistory) -> PodHistory:
     """Return the history with one item fewer or shorter; an equal history if nothing can be dropped."""
     if spare := _spare(history):
         longest = _longest(spare)
-        return _with_message(history, longest, 0) if longest.message else _without(history, _droppable(history))
+        return _with_message(history, longest, 0) if longest.message else _without(history, spare[:1])
     if history.terminations and len((longest := _longest(history.terminations)).message) > _SHORT:
         return _with_message(history, longest, max(len(longest.message) // 2, _SHORT))
     halves: dict[str, Any] = {name: getattr(history, name)[: len(getattr(history, name)) // 2] for name in _HALVED}
     shorter = replace(history, **halves)
-    return _without(history, history.terminations[1]) if shorter == history and history.terminations[1:] else shorter
+    return _without(history, history.terminations[1:2]) if shorter == history else shorter
 
 
 def _spare(history: PodHistory) -> list[Termination]:
-    """Return the ends that may be dropped, oldest first: all except the first failures and the last end."""
-    ends = sorted(history.terminations, key=lambda end: end.ended_at)
+    """Return the ends that may be dropped: all except the first failures and the last end, in the order of dropping.
+
+    Those before a later run of their container come first, then the oldest. The order depends on nothing but the ends:
+    pods show a dropped one again at the next look, and it must not take the place of another.
+    """
+    ends = sorted(history.terminations, key=lambda end: (end.ended_at, end.run, end.key))
     failures = [end for end in ends if end.failed and not end.stopped]
     kept = {end.key for end in [*failures[:_FIRST_FAILURES], *ends[-1:]]}
-    return [end for end in ends if end.key not in kept]
+    last_run: dict[tuple[str, str], int] = {}
+    for end in ends:
+        container = (end.replica, end.container)
+        last_run[container] = max(end.run, last_run.get(container, 0))
+    spare = (end for end in ends if end.key not in kept)
+    return sorted(spare, key=lambda end: end.run == last_run[end.replica, end.container])
 
 
-def _has_successor(history: PodHistory, end: Termination) -> bool:
-    container = (end.replica, end.container)
-    return any((other.replica, other.container) == container and other.run > end.run for other in history.terminations)
-
-
-def _droppable(history: PodHistory) -> Termination:
-    spare = _spare(history)
-    return next((end for end in spare if _has_successor(history, end)), spare[0])
-
-
-def _without(history: PodHistory, end: Termination) -> PodHistory:
-    kept = tuple(other for other in history.terminations if other.key != end.key)
-    return replace(history, terminations=kept)
+def _without(history: PodHistory, dropped: Sequence[Termination]) -> PodHistory:
+    keys = {end.key for end in dropped}
+    return replace(history, terminations=tuple(end for end in history.terminations if end.key not in keys))
 
 
 def _longest(ends: Sequence[Termination]) -> Termination:

@@ -177,12 +177,17 @@ def _restarts(history: PodHistory, pod: Pod, container: str, count: int) -> Rest
 
 
 def _with_terminations(history: PodHistory, pod: Pod, now: datetime) -> PodHistory:
-    ends = [end for container in pod.containers for end in _ends(history, pod, container)]
+    ends = [end for container in pod.containers for end in _ends(history, pod, container) if _counts(end)]
     if pod.phase == "Failed" and not _explains_failure(pod):
         ends.append(_pod_end(history, pod))
     for end in ends:
         history = _with_end(history, end, now)
     return history
+
+
+def _counts(end: Termination) -> bool:
+    """Return whether the end tells anything; a large job has more init containers that succeed than ends are kept."""
+    return end.failed or end.kind is not ContainerKind.INIT
 
 
 def _with_revision(history: PodHistory, pod: Pod) -> PodHistory:
