@@ -34,12 +34,14 @@ class StandInApiServer:
         script: Codes, or pairs of a code and a body (JSON or text) or seconds for `Retry-After`.
         answers: Returns what a script would have for a request line, in place of the script.
         requests: Request lines that arrived; `came_at` has the loop time of each.
+        heads: Request lines with their headers.
         bodies: Body of each request, or None.
     """
 
     script: list[Any] = field(default_factory=list)
     answers: Callable[[str], Any] | None = None
     requests: list[str] = field(default_factory=list)
+    heads: list[str] = field(default_factory=list)
     bodies: list[Any] = field(default_factory=list)
     came_at: list[float] = field(default_factory=list)
     url: str = ""
@@ -80,6 +82,7 @@ class StandInApiServer:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
             head = (await reader.readuntil(b"\r\n\r\n")).decode()
+            self.heads.append(head)
             self.requests.append(head.splitlines()[0])
             self.came_at.append(asyncio.get_running_loop().time())
             length = re.search(r"(?im)^content-length: *([1-9]\d*)", head)

@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 import socket
+import traceback
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,8 @@ from rows import each_row
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from ptjob_provider.core.kubernetes.client.http import Client
 
 pytestmark = pytest.mark.skips_waits
 
@@ -210,6 +213,27 @@ async def test_the_proxy_of_the_environment_is_used_and_no_netrc(
 
     assert server.requests == (["GET http://api.invalid/api HTTP/1.1"] if through else [])
     assert isinstance(answer, dict if through else ClusterUnavailable)
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+async def test_a_proxy_gets_its_password_and_no_error_quotes_it(scheme: str) -> None:
+    """The address of a proxy is part of the client's errors; of an error in a log the causes are shown, too."""
+    async with stand_in_api_server(*[503] * 2) as server:
+        proxy = server.url.replace("//", "//alice:hunter%202@")
+        cluster = {"server": f"{scheme}://api.invalid", "proxy-url": proxy}
+        config = json.loads(server.config().kube_config or "")
+        config["clusters"][0]["cluster"] = cluster
+        async with shared_client(ClusterConfig(kube_config=json.dumps(config), attempts=1)) as client:
+            refusals = await asyncio.gather(client.get("/api"), _opened(client), return_exceptions=True)
+
+    assert all(isinstance(each, ClusterUnavailable) for each in refusals)
+    assert "hunter" not in "".join(text for each in refusals for text in traceback.format_exception(each))  # type: ignore[arg-type]
+    assert ["Proxy-Authorization: Basic YWxpY2U6aHVudGVyIDI=" in head for head in server.heads] == [True, True]
+
+
+async def _opened(client: Client) -> None:
+    async with client.socket("/exec", []):
+        pass
 
 
 async def test_each_configuration_has_a_client_of_its_own() -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import socket
 import ssl
 from typing import TYPE_CHECKING
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import unquote, urlencode, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
@@ -47,9 +48,14 @@ class Connection:
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
+        self._proxy, secret = _without_secret(endpoint.proxy or _ambient_proxy(endpoint.host) or "")
+        self._proxy_headers = secret if endpoint.host.startswith("https:") else {}
         connector = aiohttp.TCPConnector(limit=0, ssl=_trust(endpoint))
-        self._session = aiohttp.ClientSession(connector=connector, read_bufsize=_BUFFER)
-        self._proxy = endpoint.proxy or _ambient_proxy(endpoint.host)
+        self._session = aiohttp.ClientSession(
+            connector=connector,
+            read_bufsize=_BUFFER,
+            headers={} if self._proxy_headers else secret,  # without TLS, requests themselves go to the proxy
+        )
 
     async def request(
         self,
@@ -69,7 +75,8 @@ class Connection:
             headers=headers,
             data=None if body is None else json.dumps(body),
             timeout=limits,
-            proxy=self._proxy,
+            proxy=self._proxy or None,
+            proxy_headers=self._proxy_headers,
             server_hostname=self._endpoint.tls_server_name,
         )
 
@@ -81,7 +88,8 @@ class Connection:
             f"{self._endpoint.host}{path}?{urlencode(query)}",
             protocols=("v4.channel.k8s.io",),
             headers=headers,
-            proxy=self._proxy,
+            proxy=self._proxy or None,
+            proxy_headers=self._proxy_headers,
             server_hostname=self._endpoint.tls_server_name,
             max_msg_size=0,
             heartbeat=_HEARTBEAT,
@@ -106,6 +114,16 @@ def _ambient_proxy(server: str) -> str | None:
     """
     parts = urlsplit(server)
     return None if proxy_bypass(parts.hostname or "") else getproxies().get(parts.scheme)
+
+
+def _without_secret(proxy: str) -> tuple[str, dict[str, str]]:
+    """Return a proxy's address without user and password, which aiohttp's errors would quote, and a header of these."""
+    secret, _, place = urlsplit(proxy).netloc.rpartition("@")
+    if not secret:
+        return proxy, {}
+    user, _, password = map(unquote, secret.partition(":"))
+    value = base64.b64encode(f"{user}:{password}".encode()).decode()
+    return urlsplit(proxy)._replace(netloc=place).geturl(), {"Proxy-Authorization": f"Basic {value}"}
 
 
 def _trust(endpoint: Endpoint) -> ssl.SSLContext:
