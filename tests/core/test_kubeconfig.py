@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import os
 import re
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -16,9 +18,6 @@ from ptjob_provider.core.errors import ClusterError, ClusterUnavailable, Invalid
 from ptjob_provider.core.kubernetes import ClusterConfig
 from ptjob_provider.core.kubernetes.client.credentials import Credentials
 from ptjob_provider.core.kubernetes.client.http import shared_client
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 FORM = "it is no kubeconfig: a YAML map of `clusters`, `contexts`, `users` and `current-context`"
 HERE = "https://127.0.0.1:1"
@@ -193,6 +192,27 @@ async def test_a_kubeconfig_that_breaks_after_it_has_worked_is_no_fault_of_a_job
 
     file.write_text(yaml.safe_dump(document()))
     await credentials.load()
+
+
+@pytest.mark.parametrize("in_file", [True, False])
+async def test_an_embedded_certificate_is_written_anew_after_a_clean_up_of_temporary_files(
+    tmp_path: Path, *, in_file: bool
+) -> None:
+    """systemd-tmpfiles removes what is older than ten days; a triggerer runs longer, and loads a token each hour."""
+    text = yaml.safe_dump(document(**{"certificate-authority-data": base64.b64encode(b"a certificate").decode()}))
+    (tmp_path / "config").write_text(text)
+    config = ClusterConfig(kube_config_path=str(tmp_path / "config")) if in_file else ClusterConfig(kube_config=text)
+    credentials = Credentials(config)
+    await credentials.load()
+    _file(credentials).unlink()
+
+    await credentials.load()
+
+    assert _file(credentials).read_bytes() == b"a certificate"
+
+
+def _file(credentials: Credentials) -> Path:
+    return Path(credentials.endpoint.ca_file or "")
 
 
 def with_plugin(script: str) -> ClusterConfig:

@@ -170,6 +170,7 @@ class Credentials:
     async def _fill(self, configuration: Configuration) -> Any:
         from kubernetes_asyncio import config as kubeconfig  # noqa: PLC0415 - as above
 
+        _forget_removed_certificates(kubeconfig.kube_config._temp_files)  # noqa: SLF001 - nothing public does it
         context = self._context
         if self._config.kube_config is not None:
             content = yaml.safe_load(self._config.kube_config)
@@ -249,6 +250,12 @@ class _Load(asyncio.SelectorEventLoop):
                 plugin.close()
                 while plugin.get_returncode() is None:  # noqa: ASYNC110 - no event tells
                     await asyncio.sleep(0.01)
+
+
+def _forget_removed_certificates(files: dict[str, str]) -> None:
+    """Forget the library's files of embedded certificates that a clean-up of /tmp has removed: it never looks again."""
+    for certificate in [each for each, path in list(files.items()) if not Path(path).exists()]:
+        files.pop(certificate, None)
 
 
 def _content(path: Path) -> Any:
