@@ -146,6 +146,25 @@ async def test_an_address_where_nobody_listens_is_unavailable() -> None:
                 await client.get(PODS)
 
 
+async def test_a_handshake_that_fails_for_a_moment_is_tried_again() -> None:
+    """A load balancer that reloads sends an alert of TLS (internal error), which is no word about a certificate."""
+    came: list[bytes] = []
+
+    async def alert(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        came.append(await reader.read(1))
+        writer.write(bytes.fromhex("15 03 03 00 02 02 50"))
+        writer.close()
+        await writer.wait_closed()
+
+    async with await asyncio.start_server(alert, "127.0.0.1", 0) as server:
+        balancer = StandInApiServer(url=f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        async with shared_client(balancer.config(attempts=2)) as client:
+            with pytest.raises(ClusterUnavailable):
+                await client.get(PODS)
+
+    assert len(came) == 2
+
+
 @pytest.mark.parametrize("bad", [403, 400, 404, 422])
 async def test_a_refusal_is_not_tried_again(bad: int) -> None:
     async with (

@@ -326,7 +326,7 @@ def _connection_errors_as_refusals() -> Any:
     """Convert the exceptions of a missing response into `Refusal` with code 0."""
     try:
         yield
-    except aiohttp.ClientSSLError as error:
+    except aiohttp.ClientConnectorCertificateError as error:
         raise Refusal(code=0, reason=type(error).__name__, message=str(error), final=True) from error
     except (aiohttp.ClientError, OSError, TimeoutError) as error:
         message = str(error) or ("no answer in time" if isinstance(error, TimeoutError) else "the connection broke")
