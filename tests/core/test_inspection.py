@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from api_server_stand_in import stand_in_api_server
-from ptjob_provider.core.errors import OutputsNotVerified
+from ptjob_provider.core.errors import ClusterUnavailable, OutputsNotVerified
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.kubernetes import KubernetesBackend
 from ptjob_provider.core.kubernetes.inspection import find_checkpoint
@@ -20,9 +20,10 @@ from ptjob_provider.core.outputs.contract import ResolvedOutput, ResolvedOutputs
 from recorded import recorded
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Coroutine
 
     from ptjob_provider.core.kubernetes.client.http import Client
+    from ptjob_provider.core.outputs.checkpoints import Checkpoint
 
 MODEL = ResolvedOutput(uri="pvc://runs/m.pt", claim="runs", path="m.pt", container_path="/data/m.pt")
 
@@ -93,16 +94,45 @@ class DribblingClient:
         yield endless()
 
 
-@pytest.mark.skips_waits
-async def test_a_log_that_never_ends_is_no_answer() -> None:
+class MovingClient(DribblingClient):
+    """Stand-in for a client whose API server is away for the first requests for a log."""
+
+    def __init__(self, away: int) -> None:
+        self.away = away
+
+    @asynccontextmanager
+    async def stream(self, _: str, *, silence: float) -> AsyncIterator[AsyncIterator[bytes]]:
+        async def answer() -> AsyncIterator[bytes]:
+            yield f'{MARKER}{{"path": "step-7"}}'.encode()
+
+        self.away -= 1
+        if self.away >= 0:
+            raise ClusterUnavailable("connection refused")
+        yield answer()
+
+
+def looking(client: DribblingClient) -> Coroutine[Any, Any, Checkpoint]:
     job = recorded("pytorchjob-succeeded")
     trainer = {"name": "pytorch", "image": "i", "volumeMounts": [{"name": "v", "mountPath": "/data"}]}
     volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "runs"}}]
     job["spec"]["pytorchReplicaSpecs"]["Master"]["template"] = {"spec": {"containers": [trainer], "volumes": volumes}}
-    looking = find_checkpoint(
-        cast("Client", DribblingClient()), job, MODEL, since=datetime.now(UTC), options=ProbeOptions(timeout=60)
+    return find_checkpoint(
+        cast("Client", client), job, MODEL, since=datetime.now(UTC), options=ProbeOptions(timeout=60)
     )
 
+
+@pytest.mark.skips_waits
+async def test_a_log_that_never_ends_is_no_answer() -> None:
     async with asyncio.timeout(600):
         with pytest.raises(OutputsNotVerified, match="its log could not be read within 60 s"):
-            await looking
+            await looking(DribblingClient())
+
+
+@pytest.mark.skips_waits
+async def test_a_log_is_read_again_after_a_request_without_an_answer() -> None:
+    """The answer would else be lost with its pod, and a task of a training that succeeded would fail."""
+    found = await looking(MovingClient(away=2))
+
+    assert found.path == "step-7"
+    with pytest.raises(OutputsNotVerified, match="connection refused"):
+        await looking(MovingClient(away=3))

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from ptjob_provider.core.errors import OutputsNotVerified, PTJobError
+from ptjob_provider.core.errors import ClusterUnavailable, OutputsNotVerified, PTJobError
 from ptjob_provider.core.kubernetes.client import paths
 from ptjob_provider.core.kubernetes.helper_pods import running
 from ptjob_provider.core.kubernetes.pods import has_ended
@@ -45,7 +45,7 @@ _PAUSE = 1.0
 _SILENCE = 10.0
 """Maximum seconds without a byte of the log."""
 _LOG_READS = 3
-"""Tries to read the log: the container runtime may still be writing the log of an ended container."""
+"""Tries to read the log: the container runtime may still be writing that of an ended container, or no answer comes."""
 
 
 async def inspect(
@@ -137,10 +137,14 @@ async def _answer(
 
 async def _read(client: Client, path: str, read: Callable[[str], T | None]) -> T | None:
     """Return the answer in the log at this path; None if it has none."""
-    for _ in range(_LOG_READS):
-        async with client.stream(path, silence=_SILENCE) as chunks:
-            log = b"".join([chunk async for chunk in chunks])
-        if answer := read(log.decode("utf-8", "replace")):
-            return answer
+    for left in reversed(range(_LOG_READS)):
+        try:
+            async with client.stream(path, silence=_SILENCE) as chunks:
+                log = b"".join([chunk async for chunk in chunks])
+            if answer := read(log.decode("utf-8", "replace")):
+                return answer
+        except ClusterUnavailable:
+            if not left:
+                raise
         await asyncio.sleep(_PAUSE)
     return None
