@@ -28,6 +28,7 @@ from ptjob_provider.core.kubernetes.client import paths
 from ptjob_provider.core.kubernetes.client.api_errors import Refusal
 from ptjob_provider.core.kubernetes.client.http import shared_client
 from ptjob_provider.core.outputs.contract import ResolvedOutputs
+from recorded import recorded
 from rows import each_row
 
 if TYPE_CHECKING:
@@ -92,6 +93,16 @@ async def test_a_kubeconfig_that_breaks_while_it_is_used_is_a_refusal(tmp_path: 
                 await backend.patch(ref, {"metadata": {"annotations": {"a": "b"}}})
             with pytest.raises(OutputsNotVerified, match="it is not YAML"):
                 await backend.inspect_outputs(ref, outputs, since=datetime.now(UTC))
+
+
+async def test_a_refused_job_has_the_servers_words_also_where_its_fields_cannot_be_looked_up() -> None:
+    """They are looked up for the old operator's CRD; an account may have no right to, which is not the fault."""
+    job = recorded("pytorchjob-succeeded")
+    invalid = (422, {"kind": "Status", "code": 422, "message": "spec.replicas: must be positive"})
+    async with stand_in_api_server() as server:
+        server.answers = lambda line: invalid if line.startswith("POST") else 403
+        with pytest.raises(InvalidSpec, match="must be positive"):
+            await KubernetesBackend(server.config()).submit(job)
 
 
 async def test_a_create_whose_name_is_taken_behind_one_without_an_answer_is_a_taken_name() -> None:
