@@ -211,6 +211,22 @@ async def test_an_embedded_certificate_is_written_anew_after_a_clean_up_of_tempo
     assert _file(credentials).read_bytes() == b"a certificate"
 
 
+async def test_a_client_certificate_that_is_renewed_in_its_file_needs_a_new_connection(tmp_path: Path) -> None:
+    """cert-manager does so; with the old one the API server refuses each request once it has expired."""
+    certificate = tmp_path / "tls.crt"
+    certificate.touch()
+    user = {"client-certificate": str(certificate), "client-key": str(certificate)}
+    credentials = Credentials(ClusterConfig(kube_config=yaml.safe_dump(document(user={"user": user}))))
+    settings = []
+    for renewed_at in (1, 1, 2):
+        os.utime(certificate, (renewed_at, renewed_at))
+        await credentials.load()
+        settings.append(credentials.endpoint.without_credential)
+
+    first, same, renewed = settings
+    assert first == same != renewed
+
+
 def _file(credentials: Credentials) -> Path:
     return Path(credentials.endpoint.ca_file or "")
 

@@ -26,6 +26,7 @@ from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.kubernetes import ClusterConfig, KubernetesBackend
 from ptjob_provider.core.kubernetes.client import paths
 from ptjob_provider.core.kubernetes.client.api_errors import Refusal
+from ptjob_provider.core.kubernetes.client.credentials import Credentials, Endpoint
 from ptjob_provider.core.kubernetes.client.http import shared_client
 from ptjob_provider.core.outputs.contract import ResolvedOutputs
 from recorded import recorded
@@ -103,6 +104,24 @@ async def test_a_refused_job_has_the_servers_words_also_where_its_fields_cannot_
         server.answers = lambda line: invalid if line.startswith("POST") else 403
         with pytest.raises(InvalidSpec, match="must be positive"):
             await KubernetesBackend(server.config()).submit(job)
+
+
+async def test_a_client_certificate_that_is_half_written_is_a_refusal_and_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is renewed in place, and its key a moment later; the jobs are not at fault."""
+    certificate = tmp_path / "tls.crt"
+    certificate.touch()
+
+    async def renewed(this: Credentials) -> None:
+        this.endpoint = Endpoint(host=server.url, cert_file=str(certificate))
+
+    async with stand_in_api_server(200, 401, 401) as server, shared_client(server.config()) as client:
+        await client.get(PODS)
+        monkeypatch.setattr(Credentials, "load", renewed)
+        for _ in range(2):
+            with pytest.raises(ClusterError, match=r"client-certificate: .+tls\.crt cannot be used"):
+                await client.get(PODS)
 
 
 async def test_a_create_whose_name_is_taken_behind_one_without_an_answer_is_a_taken_name() -> None:

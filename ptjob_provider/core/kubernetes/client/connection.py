@@ -47,7 +47,7 @@ class Connection:
     """Connections to one endpoint. Their number is not limited, because each log stream needs one."""
 
     def __init__(self, endpoint: Endpoint) -> None:
-        self._endpoint = endpoint
+        self.endpoint = endpoint
         self._proxy, secret = _without_secret(endpoint.proxy or _ambient_proxy(endpoint.host) or "")
         self._proxy_headers = secret if endpoint.host.startswith("https:") else {}
         connector = aiohttp.TCPConnector(limit=0, ssl=_trust(endpoint))
@@ -71,13 +71,13 @@ class Connection:
         parameters = f"?{urlencode(query)}" if query else ""
         return await self._session.request(
             method,
-            f"{self._endpoint.host}{path}{parameters}",
+            f"{self.endpoint.host}{path}{parameters}",
             headers=headers,
             data=None if body is None else json.dumps(body),
             timeout=limits,
             proxy=self._proxy or None,
             proxy_headers=self._proxy_headers,
-            server_hostname=self._endpoint.tls_server_name,
+            server_hostname=self.endpoint.tls_server_name,
         )
 
     async def socket(
@@ -85,12 +85,12 @@ class Connection:
     ) -> aiohttp.ClientWebSocketResponse:
         """Open a web socket with the Kubernetes protocol for exec and port forwarding."""
         return await self._session.ws_connect(
-            f"{self._endpoint.host}{path}?{urlencode(query)}",
+            f"{self.endpoint.host}{path}?{urlencode(query)}",
             protocols=("v4.channel.k8s.io",),
             headers=headers,
             proxy=self._proxy or None,
             proxy_headers=self._proxy_headers,
-            server_hostname=self._endpoint.tls_server_name,
+            server_hostname=self.endpoint.tls_server_name,
             max_msg_size=0,
             heartbeat=_HEARTBEAT,
         )

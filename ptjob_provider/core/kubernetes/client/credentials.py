@@ -66,6 +66,7 @@ class Endpoint:
         ca_file: file of trusted certificates. None: the system's authorities.
         cert_file: file of the client certificate.
         key_file: file of its key; None if `cert_file` has the key.
+        renewed_at: when these two files were written last.
         verify_ssl: whether the server's certificate is verified.
         tls_server_name: the name in the server's certificate, if it differs from the host's.
         proxy: address of a proxy.
@@ -76,6 +77,7 @@ class Endpoint:
     ca_file: str | None = None
     cert_file: str | None = None
     key_file: str | None = None
+    renewed_at: tuple[int, ...] = ()
     verify_ssl: bool = True
     tls_server_name: str | None = None
     proxy: str | None = None
@@ -314,10 +316,18 @@ def _endpoint(configuration: Configuration) -> Endpoint:
         ca_file=configuration.ssl_ca_cert,
         cert_file=configuration.cert_file,
         key_file=configuration.key_file,
+        renewed_at=_written_at(configuration.cert_file, configuration.key_file),
         verify_ssl=configuration.verify_ssl,
         tls_server_name=configuration.tls_server_name,
         proxy=configuration.proxy,
     )
+
+
+def _written_at(*files: str | None) -> tuple[int, ...]:
+    try:
+        return tuple(Path(file).stat().st_mtime_ns for file in files if file)
+    except OSError:  # the connection names the file
+        return ()
 
 
 def _expiry(token: str) -> float | None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import aiohttp
 
-from ptjob_provider.core.errors import ClusterError, ClusterUnavailable, PTJobError
+from ptjob_provider.core.errors import ClusterError, ClusterUnavailable, InvalidSpec, PTJobError
 from ptjob_provider.core.kubernetes.client.api_errors import UNSURE, Refusal, is_cut
 from ptjob_provider.core.kubernetes.client.connection import Connection, keep_alive
 from ptjob_provider.core.kubernetes.client.credentials import Credentials
@@ -274,14 +274,17 @@ class Client:
 
     async def _load_now(self) -> Connection:
         """Load the address and the credential; open a new connection if its settings have changed."""
-        before = self._credentials.endpoint.without_credential
         await self._credentials.load()
-        after = self._credentials.endpoint.without_credential
-        if self._connection is not None and after != before:
-            self._retired.append(self._connection)  # its streams continue
-            self._connection = None
+        endpoint = self._credentials.endpoint.without_credential
         if self._connection is None:
-            self._connection = Connection(after)
+            self._connection = Connection(endpoint)
+        elif self._connection.endpoint != endpoint:
+            try:
+                connection = Connection(endpoint)
+            except InvalidSpec as error:  # somebody writes its files just now
+                raise ClusterError(str(error)) from error
+            self._retired.append(self._connection)  # its streams continue
+            self._connection = connection
         return self._connection
 
 
