@@ -74,6 +74,22 @@ async def test_a_run_that_ends_before_a_stream_is_free_is_read_at_its_end() -> N
     assert ["follow" in query for query in waiting.asked] == [False]
 
 
+@each_row("steps", range(6))
+async def test_a_reader_that_loses_its_stream_to_another_waits_no_longer_than_its_run(steps: int) -> None:
+    """Both saw a free one: rank 0s of many jobs start in one iteration of the loop."""
+    loser, found = node(free=1, changes=[end]), list[LogLine]()
+    reader = asyncio.create_task(read(loser, found))
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    other = asyncio.create_task(loser.log_streams.acquire())
+    await asyncio.wait({reader}, timeout=600)
+    await cancelled(reader, other)
+
+    notices = [line.text for line in found if line.notice]
+    assert [line.text for line in found if not line.notice] == ["at 2.0", "at 3.0"]
+    assert len(notices) == ("follow" not in loser.asked[0])
+
+
 async def test_a_single_read_needs_no_stream() -> None:
     async with asyncio.timeout(600):
         found = [line.text async for line in log_of(node(free=0)).snapshot(None)]

@@ -143,11 +143,13 @@ class ReplicaLog:
         """Yield lines until the run has ended, over a stream as soon as one is free; a notice if none is."""
         has_notice = False
         while True:
-            if self._client.log_streams.locked() and not has_notice:
-                yield parse.queued(self._name, self._position.since(run) or parse.start_of_run(run))
-                has_notice = True
-            async with self._stream_permit(run) as has_stream:
-                if not has_stream:
+            async with self._stream_permit() as acquiring:
+                if not acquiring.done() and not has_notice:
+                    yield parse.queued(self._name, self._position.since(run) or parse.start_of_run(run))
+                    has_notice = True
+                if not acquiring.done():
+                    await self._replica.ends_before(run, asyncio.wait({acquiring}))
+                if not acquiring.done():
                     return
                 async for line in self._stream(run):
                     yield line
@@ -155,17 +157,15 @@ class ReplicaLog:
                 return
 
     @asynccontextmanager
-    async def _stream_permit(self, run: Run) -> AsyncIterator[bool]:
-        """Wait for one of the client's streams, but no longer than the run lasts, and yield whether there is one."""
-        streams = self._client.log_streams
-        is_free, acquiring = not streams.locked(), asyncio.create_task(streams.acquire())
+    async def _stream_permit(self) -> AsyncIterator[asyncio.Task[bool]]:
+        """Ask for one of the client's streams, and yield the task that gets it, which is done if one was free."""
+        acquiring = asyncio.create_task(self._client.log_streams.acquire())
         try:
-            acquired = asyncio.wait({acquiring})
-            await (acquired if is_free else self._replica.ends_before(run, acquired))
-            yield acquiring.done()
+            await asyncio.sleep(0)
+            yield acquiring
         finally:
             if not acquiring.cancel():  # without an await, at which another cancellation would keep the stream
-                streams.release()
+                self._client.log_streams.release()
 
     async def _stream(self, run: Run) -> AsyncGenerator[LogLine, None]:
         """Yield the lines of one follow stream; an incomplete last line is left for the next stream."""
