@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ptjob_provider.core.errors import ClusterError, PermissionDenied, PTJobError
+from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.kinds import PYTORCHJOB
 from ptjob_provider.core.kubernetes import ClusterConfig, KubernetesBackend
 from ptjob_provider.core.kubernetes.informer import WatchScope, subscribe
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
     from ptjob_provider.core.backend import Observation
-    from ptjob_provider.core.identity import JobRef
 
 pytestmark = pytest.mark.skips_waits
 
@@ -339,6 +339,26 @@ async def test_a_pod_that_went_before_its_job_was_followed_again_is_never_withou
             seen.append(await until(watch, lambda seen: bool(seen.job) and "later" in seen.job))
 
     assert [each["metadata"].get("name") for one in seen for each in one.pods] == []
+
+
+async def test_pods_of_other_jobsets_that_went_unseen_are_not_kept(server: StandInCluster) -> None:
+    """The pods of TrainJobs have no label of ours, so that those of each JobSet of the namespace are delivered."""
+    one, two = (JobRef(kind="TrainJob", namespace="team", name=name, uid=f"uid-{name}") for name in ("one", "two"))
+    foreign = pod("foreign")
+    foreign["metadata"]["labels"] = {"jobset.sigs.k8s.io/jobset-name": "foreign"}
+    server.put("pods", foreign)
+    async with subscribe(ClusterConfig(), one), subscribe(ClusterConfig(), two):  # two share an informer
+        informer = opened(WatchScope(config=ClusterConfig(), kind="TrainJob", namespace="team"))
+        assert isinstance(informer, JobInformer)
+        before = informer._owners.early_uids
+        server.refused["watch", "pods"] = ClusterError("too old resource version", code=410)
+        server.cut()
+        server.remove("pods", foreign["metadata"]["name"])
+        await server.until_opened(server.opened + 4)
+        del server.refused["watch", "pods"]
+        await server.until_opened(server.opened + 1)
+
+        assert (before, informer._owners.early_uids) == ({foreign["metadata"]["uid"]}, set())
 
 
 async def test_an_object_that_cannot_be_read_fails_only_the_followers_of_its_job(

@@ -79,6 +79,16 @@ def test_deleted_pods_that_came_before_their_job_are_not_kept(owners: PodOwnerIn
     assert empty == owners.learn(job("one")) == []
 
 
+def test_pods_that_a_list_no_longer_has_are_not_kept(owners: PodOwnerIndex) -> None:
+    """They were deleted while nothing was watched."""
+    for each in (pod("here"), pod("gone")):
+        owners.keep(each)
+    before = owners.early_uids
+    owners.drop_missing({"gone", "of another job"})
+
+    assert (before, owners.early_uids) == ({"here", "gone"}, {"here"})
+
+
 def test_a_pod_that_names_its_owner_by_uid_needs_no_job_to_be_known() -> None:
     """Like the pods of PyTorchJobs."""
     owners = PodOwnerIndex(kinds.named("PyTorchJob"))

@@ -416,6 +416,7 @@ class JobInformer:
                         known = self._known_pods()
                         for uid in missing & known.keys():
                             self._lose_pod(known[uid], uid)
+                        self._owners.drop_missing(missing)
                         self._set_synced("pods")
 
     def _detect_old_operator(self, job: Manifest) -> None:
@@ -429,7 +430,8 @@ class JobInformer:
         return self._scope.of_pods(older=self._is_older)
 
     def _known_pods(self) -> dict[str, str]:
-        return {pod: job for job, cache in self._caches.items() for pod in cache.pod_uids}
+        early = dict.fromkeys(self._owners.early_uids, "")
+        return early | {pod: job for job, cache in self._caches.items() for pod in cache.pod_uids}
 
     def _take_pod(self, pod: Manifest, *, is_listed: bool = False) -> None:
         uid = self._owners.uid_of(pod)

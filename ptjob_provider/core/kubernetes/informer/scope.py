@@ -108,6 +108,16 @@ class PodOwnerIndex:
         if not self._early.get(name, True):
             del self._early[name]
 
+    @property
+    def early_uids(self) -> set[str]:
+        """Return the uids of the kept pods."""
+        return {uid for pods in self._early.values() for uid in pods}
+
+    def drop_missing(self, uids: set[str]) -> None:
+        """Remove the pods of these uids, of which no deletion was received: a list does not have them."""
+        for pod in [pod for pods in self._early.values() for uid, pod in pods.items() if uid in uids]:
+            self.drop(pod)
+
 
 def by_uid(uid: str) -> str:
     """Return the field selector of the events about one object."""
