@@ -19,7 +19,7 @@ from ptjob_provider.core.local.config import LocalConfig
 from ptjob_provider.kfp import step
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from pathlib import Path
 
     from ptjob_provider.kfp.artifacts import StepOutputs
@@ -72,9 +72,9 @@ class LocalStep:
         }
         return {**IDS, **fields, **inputs, **self.artifacts}
 
-    def run(self, program: str, environ: Mapping[str, str] | None = None, **inputs: Any) -> StepOutputs:
+    def run(self, program: str, **inputs: Any) -> StepOutputs:
         """Run one step to its end in this process."""
-        return step.run(self.given(program, **inputs), {**self.environ, **(environ or {})})
+        return step.run(self.given(program, **inputs), self.environ)
 
     def run_pipeline(self, define: Callable[..., Any]) -> None:
         """Run a whole pipeline to its end with kfp.local."""

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kfp_adapter.conftest import CANARY
-from ptjob_provider.core.identity import attempt_of
 from ptjob_provider.kfp import step
 from rows import each_row
 
@@ -207,21 +206,6 @@ def test_steps_of_other_runs_tasks_and_iterations_have_jobs_of_their_own(local_s
     names = {local_step.run(TRAINS, **ids).job_name for ids in others}
 
     assert len(names) == len(others)
-
-
-def test_a_repeated_step_does_not_train_again_what_cannot_succeed(
-    local_step: LocalStep, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A retry by the engine reports the failure again; a retry by a person trains again, as the next attempt."""
-    for environ in ({}, {"KFP_RETRY_INDEX": "1"}):
-        with pytest.raises(SystemExit):
-            local_step.run(RAISES, environ)
-    assert [attempt_of(job) for job in local_step.jobs()] == [1]
-    assert capsys.readouterr().out.count("failed: master-0 (rank 0) exited with code 1") == 2
-
-    with pytest.raises(SystemExit):
-        local_step.run(RAISES, {"KFP_RETRY_INDEX": "0"})
-    assert [attempt_of(job) for job in local_step.jobs()] == [2]
 
 
 def test_an_ended_job_is_deleted_where_that_was_asked_for(local_step: LocalStep) -> None:
