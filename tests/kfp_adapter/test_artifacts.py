@@ -192,17 +192,6 @@ def test_a_tag_is_text_in_a_report(tag: str, cell: str) -> None:
     assert f"| {cell} | 1 |" in lines
 
 
-def test_a_directory_is_copied(tmp_path: Path) -> None:
-    source = tmp_path / "claims" / "default" / "models" / MODEL["path"]
-    source.mkdir(parents=True)
-    (source / "part").write_text("weights")
-    made = artifacts(tmp_path)
-
-    write(tmp_path, made, "copy")
-
-    assert (Path(made.model.path) / "part").read_text() == "weights"
-
-
 def test_a_copy_leaves_out_links_to_folders_and_links_out_of_the_claim(tmp_path: Path) -> None:
     """As the inspection of the model does; the account's token of the step is beside the claim."""
     (tmp_path / "token").write_text("secret")

@@ -47,21 +47,6 @@ def mounts(pod: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def test_the_next_training_sees_the_model_of_the_last_one(tmp_path: Path) -> None:
-    """The job's pods mount the claim at the path in their arguments; the step's pod mounts nothing."""
-
-    def pipeline() -> None:
-        train = pytorchjob_op(image="digits", model=f"pvc://models/{RUN}/m.pt")
-        mount_model(pytorchjob_op(image="digits", args=[model_path(train)]), train)
-
-    driven = consumer(pipeline, tmp_path)
-
-    pod = job(driven)
-    assert mounts(pod) == {"/mnt/outputs/models": "models"}
-    assert pod["containers"][0]["args"] == ["/mnt/outputs/models/run-1/m.pt"]
-    assert driven.on_pod() == {}
-
-
 def test_a_claim_need_not_be_known_when_the_pipeline_is_compiled(tmp_path: Path) -> None:
     """The mount path is named after the output that has the claim's name."""
 
@@ -79,7 +64,7 @@ def test_models_of_several_steps_can_be_mounted_in_one_task(tmp_path: Path) -> N
     """Each claim has its own mount path; a claim that is already mounted is not mounted again."""
 
     def pipeline() -> None:
-        new = pytorchjob_op(image="digits", model="pvc://models/m.pt")
+        new = pytorchjob_op(image="digits", model=f"pvc://models/{RUN}/m.pt")
         old = pytorchjob_op(image="digits", model="pvc://old/m.pt")
         compared = pytorchjob_op(image="digits", args=[model_path(new), model_path(old)])
         mount_claim(mount_model(mount_model(compared, new), old), "old")
@@ -87,6 +72,7 @@ def test_models_of_several_steps_can_be_mounted_in_one_task(tmp_path: Path) -> N
     driven = consumer(pipeline, tmp_path, "pytorchjob-3")
 
     assert mounts(job(driven)) == {"/mnt/outputs/models": "models", "/mnt/outputs/old": "old"}
+    assert job(driven)["containers"][0]["args"][0] == "/mnt/outputs/models/run-1/m.pt"
     assert len(driven.task_config()["volumeMounts"]) == 2
 
 
