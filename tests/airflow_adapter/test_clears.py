@@ -32,19 +32,6 @@ def cleared_with_fewer_retries(given: dict[str, Any]) -> None:
     given["task"].retries = 1
 
 
-@pytest.mark.parametrize("action", ["keep_job", "delete_job"])
-def test_a_clear_after_a_success_trains_anew_although_max_tries_is_as_before(
-    backend: ScriptedBackend, action: str
-) -> None:
-    """Somebody has lowered `retries`; neither the finished job nor its stored result is reused."""
-    given = delivered(backend, on_finish_action=action)
-    cleared_with_fewer_retries(given)
-
-    operator(wait_for_completion=False, on_finish_action=action).execute(given)
-
-    assert backend.created == 2
-
-
 def test_a_clear_that_discards_the_stored_state_trains_anew(backend: ScriptedBackend) -> None:
     """As in Airflow 3.4; the attempt number of the running job shows that it was created before the clear."""
     operator(wait_for_completion=False).execute(context(StandInTaskInstance(max_tries=2)))
@@ -65,7 +52,7 @@ def test_the_try_after_a_success_that_airflow_has_not_heard_of_hands_it_on(backe
 
 @pytest.mark.parametrize("action", ["keep_job", "delete_job"])
 def test_a_retry_after_such_a_clear_goes_on_with_the_new_training(backend: ScriptedBackend, action: str) -> None:
-    """Later tries ignore the result of the training before the clear."""
+    """Somebody has lowered `retries`; neither the finished job nor its stored result is reused, then or later."""
     given = delivered(backend, on_finish_action=action)
     cleared_with_fewer_retries(given)
     operator(wait_for_completion=False, on_finish_action=action).execute(given)

@@ -213,15 +213,6 @@ def test_a_claim_of_a_cluster_is_no_directory_here() -> None:
 class TestInTriggerer:
     """The fake supervisor has no connections: those of the environment are used."""
 
-    async def test_a_connection_is_read_without_blocking(
-        self, monkeypatch: pytest.MonkeyPatch, comms: FakeComms
-    ) -> None:
-        define(monkeypatch, "gpu_cluster", kube_config_path="/p", namespace="team")
-
-        place = await ConnectionArgs(kubernetes_conn_id="gpu_cluster").async_resolve()
-
-        assert (place.namespace, place.args.kubernetes_conn_id) == ("team", "gpu_cluster")
-
     async def test_a_connection_that_only_workers_know_is_reported(self, comms: FakeComms) -> None:
         """The error says where to define the connection; a later try may find it."""
         with pytest.raises(ConnectionMissing, match=r"'gpu_cluster'.*triggerer.*AIRFLOW_CONN_GPU_CLUSTER") as error:
@@ -253,12 +244,13 @@ class TestInTriggerer:
         self, monkeypatch: pytest.MonkeyPatch, comms: FakeComms
     ) -> None:
         """Ten thousand requests would go to the process that also stores the triggers' rows."""
-        define(monkeypatch, "gpu_cluster", kube_config_path="/p")
+        define(monkeypatch, "gpu_cluster", kube_config_path="/p", namespace="team")
         access = ConnectionArgs(kubernetes_conn_id="gpu_cluster")
 
         places = await asyncio.gather(*(access.async_resolve() for _ in range(100)))
 
         assert len({id(each) for each in places}) == 1
+        assert (places[0].namespace, places[0].args.kubernetes_conn_id) == ("team", "gpu_cluster")
 
     async def test_a_connection_that_changes_is_seen_by_the_triggers_that_start_later(
         self, monkeypatch: pytest.MonkeyPatch, comms: FakeComms

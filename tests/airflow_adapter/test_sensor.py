@@ -53,13 +53,6 @@ def show(backend: ScriptedBackend, job: Manifest | None) -> None:
     backend.worlds = [Observation(job=job)]
 
 
-def test_a_job_that_is_not_there_yet_is_waited_for(backend: ScriptedBackend) -> None:
-    given = context()
-
-    assert sensor().poke(given) is False
-    assert given["task_state_store"].values == {}
-
-
 def test_the_installations_kind_is_looked_for_first(backend: ScriptedBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     """An older job of the same name and another kind is not used."""
     monkeypatch.setenv("AIRFLOW__PTJOB__KIND", "TrainJob")
