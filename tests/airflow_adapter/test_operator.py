@@ -197,6 +197,7 @@ def test_deferring_hands_everything_to_the_trigger(backend: ScriptedBackend, com
     assert trigger.limits == {"start_timeout": 7, "max_preemptions": 2}
     assert (trigger.keep_running_pods, trigger.hands_off) == (True, False)
     assert deferred.value.timeout is None
+    assert "diagnosis" not in ti.pushed  # Airflow implements a deferral as an exception
 
 
 def test_a_job_that_has_ended_is_not_deferred_for(backend: ScriptedBackend, comms: FakeComms) -> None:

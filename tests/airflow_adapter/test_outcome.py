@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from airflow.providers.common.compat.sdk import AirflowException, AirflowTaskTimeout, TaskDeferred
+from airflow.providers.common.compat.sdk import AirflowException, AirflowTaskTimeout
 
 from airflow_adapter.stand_ins import (
     ListLogger,
@@ -151,16 +151,6 @@ def test_every_error_has_a_cause_for_programs(
     diagnosis = ti.pushed["diagnosis"]
     assert (diagnosis["cause"], diagnosis["retryable"], diagnosis["message"]) == (cause, retryable, message)
     assert diagnosis["attempt"] is None
-
-
-def test_a_deferral_is_no_failure(backend: ScriptedBackend, comms: FakeComms) -> None:
-    """Airflow implements deferral as an exception."""
-    ti = StandInTaskInstance()
-
-    with pytest.raises(TaskDeferred):
-        operator(deferrable=True).execute(context(ti))
-
-    assert "diagnosis" not in ti.pushed
 
 
 class StandInThatTakesNothing(StandInTaskInstance):
