@@ -249,6 +249,21 @@ def test_a_claim_of_some_pods_has_no_folder_for_all(folder: Path) -> None:
     assert writable_claims({"spec": {}}) == []
 
 
+@pytest.mark.parametrize(
+    ("given", "path"),
+    [
+        ({"working_dir": "/work/"}, "/work"),
+        ({"kind": "TrainJob"}, "/ptjob-code"),
+        ({"code": "https://git.example/team/mnist.git"}, "/root/code"),
+    ],
+)
+def test_code_does_not_take_the_place_of_a_volume(folder: Path, given: dict[str, Any], path: str) -> None:
+    """What the training writes there would go with the pod."""
+    render(job_of(folder, **given, volumes=[f"runs:{path}/runs"]))
+    with pytest.raises(InvalidSpec, match=rf"working_dir: a volume is mounted at {path}, where the code goes;"):
+        render(job_of(folder, **given, volumes=[f"runs:{path}"]))
+
+
 def test_a_folder_that_is_not_packed_cannot_be_rendered() -> None:
     """A pipeline step runs in a pod that does not have the folder."""
     with pytest.raises(InvalidSpec, match=r"code: '.' is not allowed; .*an address"):

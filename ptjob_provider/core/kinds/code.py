@@ -26,6 +26,7 @@ from ptjob_provider.core.in_pod import unpack_code
 from ptjob_provider.core.in_pod.sync_code import CONTAINER as SYNC_CONTAINER
 from ptjob_provider.core.in_pod.sync_code import REPORT, RSYNC_SOURCE, refusal, repository_name
 from ptjob_provider.core.kinds.pod_template import find_container, map_container, named_over
+from ptjob_provider.core.outputs.contract import normal_path
 from ptjob_provider.core.spec.code import MAX_TRAVELS, PackedCode, is_credential, is_sync_variable
 
 if TYPE_CHECKING:
@@ -115,11 +116,19 @@ def with_code(template: Manifest, code: CodeSource, *, image: str, container: st
 def _with_code_mounted(training: Manifest) -> Manifest:
     working_dir = training.get("workingDir") or DEFAULT_WORKING_DIR
     mount = {"name": _VOLUME, "mountPath": posixpath.join(working_dir, "code")}
-    mounts = named_over(training.get("volumeMounts") or [], [mount], key="mountPath")
+    mounts = _mounts_with(training, mount)
     own = [each for each in training.get("env") or [] if not is_sync_variable(each["name"])]
     env = {"env": own} if own else {}
     kept = {name: part for name, part in training.items() if name != "env"}
     return {**kept, **env, "workingDir": working_dir, "volumeMounts": mounts}
+
+
+def _mounts_with(container: Manifest, mount: Manifest) -> list[Manifest]:
+    """Return the container's mounts and that of the code; a volume of the user's is never replaced by it."""
+    mounts, path = container.get("volumeMounts") or [], normal_path(mount["mountPath"])
+    if any(normal_path(each["mountPath"]) == path and each["name"] != mount["name"] for each in mounts):
+        raise InvalidSpec.at("working_dir", f"a volume is mounted at {path}, where the code goes; choose another one")
+    return named_over(mounts, [mount], key="mountPath")
 
 
 def _container(code: CodeSource, variables: list[Manifest], *, image: str, user: Manifest) -> Manifest:
@@ -186,8 +195,7 @@ def with_folder(template: Manifest, code: CodeSource, *, container: str, in_comm
         spec["initContainers"] = [init, *(pod.get("initContainers") or [])]
 
     def started(container: Manifest) -> Manifest:
-        mounts = [target, source] if in_command else [target]
-        mounts = named_over(container.get("volumeMounts") or [], mounts, key="mountPath")
+        mounts = [*_mounts_with(container, target), *([source] if in_command else [])]
         start = {"command": [*unpack, *command]} if in_command else {"workingDir": folder}
         return {**container, **start, "volumeMounts": mounts}
 
