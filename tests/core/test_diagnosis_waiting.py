@@ -25,6 +25,7 @@ from ptjob_provider.core.diagnosis import (
     Limits,
     WaitingNotice,
     ending,
+    ends_at,
     outlook,
     root_cause,
     waiting_reason,
@@ -92,6 +93,20 @@ class TestEnding:
         assert after(1199, over, terminations=(died,), status=running) is None
         assert after(1e9, over, terminations=(end(MASTER, 0), end(WORKER, 0)), status=running) is None
         assert after(1e9, over, terminations=(again, end(WORKER, 0, run=1)), restart_counts=counts) is None
+
+    @each_row("kind", [WaitKind.BROKEN, WaitKind.STARTING, WaitKind.QUEUED])
+    def test_an_elastic_job_goes_on_while_it_has_the_replicas_that_it_needs(self, kind: WaitKind) -> None:
+        """A replica that does not start, such as on a bad node, ends no training that goes on without it."""
+        limits, now = Limits(queue_timeout=60), NOW + timedelta(hours=1)
+        record = PodHistory(waiting=(wait(kind),), queued_since=NOW if kind is WaitKind.QUEUED else None)
+        running = replace(record, running=("digits-worker-1", "digits-worker-2"))
+
+        def ends(record: PodHistory, least: int | None) -> bool:
+            return ending(record, JobStatus(phase=JobPhase.RUNNING), now=now, limits=limits, least=least) is not None
+
+        assert (ends(running, 2), ends(running, 3), ends(running, None)) == (False, True, True)
+        assert ends_at(running, now=NOW, limits=limits, least=2) is None
+        assert outlook(running, limits=limits, least=2).endswith("; there is no time limit")
 
     @each_row(
         ("waits", "phase", "cause", "text"),

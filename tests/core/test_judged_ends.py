@@ -103,6 +103,18 @@ async def test_a_training_that_started_just_before_its_limit_is_kept(server: Sta
         assert (await following.outcome()).outcome is Outcome.SUCCEEDED
 
 
+async def test_an_elastic_training_is_kept_though_one_of_its_replicas_does_not_start(server: StandInCluster) -> None:
+    elastic = job("digits", "Created", "Running")
+    elastic["spec"]["elasticPolicy"] = {"minReplicas": 1}
+    server.put("pytorchjobs", elastic)
+    running = copy.deepcopy(pod("digits"))
+    running["metadata"] |= {"name": "digits-worker-0", "uid": "uid-of-worker-0"}
+    server.put("pods", running)
+    async with followed() as following:
+        await asyncio.sleep(40 * MINUTE)
+        assert (server.deleted, following.task.done()) == ([], False)
+
+
 async def test_time_in_which_the_server_was_away_is_no_time_of_waiting(server: StandInCluster) -> None:
     async with followed() as following:
         await asyncio.sleep(5 * MINUTE)

@@ -64,6 +64,13 @@ def test_a_job_that_no_operator_has_seen_is_pending_without_a_reason() -> None:
     assert {(status.phase, status.reason, status.message) for status in statuses} == {(JobPhase.PENDING, "", "")}
 
 
+def test_an_elastic_job_trains_with_its_least_replicas() -> None:
+    job = recorded("pytorchjob-running")
+
+    assert PYTORCHJOB.least(job) is None
+    assert PYTORCHJOB.least({**job, "spec": {**job["spec"], "elasticPolicy": {"minReplicas": 2}}}) == 2
+
+
 def test_a_jobs_own_deadline_is_counted_from_its_start() -> None:
     """Only a running job has one: a suspended job has no start, an ended one needs none."""
     running, created, failed = (recorded(f"pytorchjob-{story}") for story in ("running", "created", "failed"))

@@ -143,8 +143,11 @@ def test_torchrun_is_started_by_the_platform(given: dict[str, Any], config: Mani
 
 def test_an_elastic_job_says_how_far_it_may_grow() -> None:
     """A replica that fails is created again."""
-    found = rendered(**BASE, args=["train.py"], elastic_policy={"min_replicas": 1, "max_replicas": 4})["spec"]
+    manifest = rendered(**BASE, args=["train.py"], elastic_policy={"min_replicas": 1, "max_replicas": 4})
+    found = manifest["spec"]
 
+    assert PYTORCHTRAININGJOB.least(manifest) == 1
+    assert PYTORCHTRAININGJOB.least({"spec": {**found, "elastic": {"enabled": False, "minReplicas": 1}}}) is None
     assert found["elastic"] == {"enabled": True, "minReplicas": 1, "maxReplicas": 4, "expectedReplicas": 3}
     assert found["replicaSpecs"][0]["restartPolicy"] == "OnFailure"
 

@@ -13,7 +13,7 @@ from ptjob_provider.core.diagnosis.classify import STOPS, classify, signal_of
 from ptjob_provider.core.diagnosis.last_lines import clip, runtime_error
 from ptjob_provider.core.diagnosis.root_cause import candidate_of
 from ptjob_provider.core.diagnosis.startup_failure import WAITS_FOR_MASTER, advice_on
-from ptjob_provider.core.diagnosis.timeouts import clocks, duration
+from ptjob_provider.core.diagnosis.timeouts import clocks, duration, needed
 from ptjob_provider.core.history import ContainerKind, WaitKind
 from ptjob_provider.core.status import JobPhase
 
@@ -160,18 +160,21 @@ def _crash(history: PodHistory, wait: Waiting) -> str:
     return f"{candidate_of(last).classified.text()}; {times}" if last else f"crash loop, {times}"
 
 
-def outlook(history: PodHistory, *, limits: Limits | None, deadline: datetime | None = None) -> str:
+def outlook(
+    history: PodHistory, *, limits: Limits | None, deadline: datetime | None = None, least: int | None = None
+) -> str:
     """Return the end of a sentence about the wait: `. Ask for less or free a node; there is no time limit`.
 
     Args:
         history: the history of the job's pods.
         limits: maximum waits after which the job is given up; None for another owner's job, whose limits are unknown.
         deadline: when the job is stopped in any case; None for never.
+        least: number of replicas with which an elastic job trains; None for all.
     """
     if not history.waiting and history.queued_since is None:
         return ""
     advice = advice_on(history.waiting)
-    until = _until(history, limits, deadline) if limits else ""
+    until = _until(needed(history, least), limits, deadline) if limits else ""
     return (f". {advice}" if advice else "") + (f"; {until}" if until else "")
 
 

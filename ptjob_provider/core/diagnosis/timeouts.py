@@ -12,6 +12,8 @@
     training exited with 0, a sidecar still runs                        after `sidecar_timeout`
     all pods have ended, one with a failure, and the job has not        after `start_timeout`
 
+While an elastic job has as many running replicas as it needs, it is not given up because others do not start.
+
 Times are measured by the clock of this process, from the first observation of the wait.
 """
 
@@ -93,11 +95,15 @@ def ending(
     now: datetime,
     limits: Limits,
     ranks: Mapping[str, int] | None = None,
+    least: int | None = None,
 ) -> Diagnosis | None:
-    """Return why the job is given up now; None while waiting may help, or if the job has ended."""
+    """Return why the job is given up now; None while waiting may help, or if the job has ended.
+
+    An elastic job trains with `least` replicas, another one with all of them (None).
+    """
     if status.phase.is_terminal:
         return None
-    ranks = ranks or {}
+    ranks, history = ranks or {}, needed(history, least)
     return (
         _broken(history, ranks)
         or _crash_loop(history, limits.crash_loop_limit, ranks)
@@ -108,9 +114,18 @@ def ending(
     )
 
 
-def ends_at(history: PodHistory, *, now: datetime, limits: Limits) -> datetime | None:
+def needed(history: PodHistory, least: int | None) -> PodHistory:
+    """Return the history without the waits of replicas that the job does without, while `least` others run."""
+    if least is None or len(history.running) < least:
+        return history
+    crashes = tuple(wait for wait in history.waiting if wait.kind is WaitKind.CRASH_LOOP)
+    return replace(history, waiting=crashes, queued_since=None)
+
+
+def ends_at(history: PodHistory, *, now: datetime, limits: Limits, least: int | None = None) -> datetime | None:
     """Return the next instant after `now` at which the result of `ending` may change without a new observation."""
-    return min((clock.ends_at for clock in clocks(history, limits) if clock.ends_at > now), default=None)
+    ends = (clock.ends_at for clock in clocks(needed(history, least), limits))
+    return min((instant for instant in ends if instant > now), default=None)
 
 
 def clocks(history: PodHistory, limits: Limits) -> Iterator[Clock]:

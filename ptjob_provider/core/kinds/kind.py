@@ -335,6 +335,10 @@ class Kind(ABC):
         """Return the end of the job's own deadline, if its operator may miss it; None if there is none."""
         return None
 
+    def least(self, _job: Mapping[str, Any], /) -> int | None:
+        """Return the number of replicas with which an elastic job trains; None for all."""
+        return None
+
     @abstractmethod
     def replicas(self, manifest: Mapping[str, Any], /) -> tuple[Replica, ...]:
         """Return all replicas, rank 0 first."""

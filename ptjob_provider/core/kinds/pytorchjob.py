@@ -141,6 +141,10 @@ class PyTorchJob(Kind):
             return None
         return later(status.started_at, seconds)
 
+    def least(self, job: Mapping[str, Any]) -> int | None:
+        """Return the number of replicas with which an elastic job trains; None for all."""
+        return (job["spec"].get("elasticPolicy") or {}).get("minReplicas")
+
     def replicas(self, manifest: Mapping[str, Any]) -> tuple[Replica, ...]:
         """Return all replicas of the job, rank 0 first: the master if there is one, else worker 0."""
         roles = ((role.lower(), spec) for role, spec in _roles(manifest).items())

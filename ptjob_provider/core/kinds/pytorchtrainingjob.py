@@ -114,6 +114,11 @@ class PyTorchTrainingJob(Kind):
         """Return the time of the condition `Running`; None unless it is true."""
         return parse_instant(true_conditions(job).get("Running", {}).get("lastTransitionTime"))
 
+    def least(self, job: Mapping[str, Any]) -> int | None:
+        """Return the number of replicas with which an elastic job trains; None for all."""
+        elastic = job["spec"].get("elastic") or {}
+        return elastic.get("minReplicas") if elastic.get("enabled") else None
+
     def replicas(self, manifest: Mapping[str, Any]) -> tuple[Replica, ...]:
         """Return all replicas in the order of their roles; the first one is the master."""
         roles = ((str(spec.get("type") or "worker"), spec) for spec in replica_specs(manifest))

@@ -360,7 +360,7 @@ class _Follower:
         waiting, limits = self.known.waiting, None if self.hands_off else self.limits
         if waiting.is_due(now):
             deadline = None if self.hands_off else self.deadline
-            ahead = diagnoses.outlook(self.known.pods, limits=limits, deadline=deadline)
+            ahead = diagnoses.outlook(self.known.pods, limits=limits, deadline=deadline, least=self.known.least)
             self.sink.notice(f"{self.ref} waits: {waiting.report(ahead)}")
             await self._keep_wait()
 
@@ -374,7 +374,8 @@ class _Follower:
         left = [_LONGEST, self.overdue_at - _seconds()]
         if self.known.record is not None and not self.hands_off:
             is_current = self.backend.view(self.ref).age <= CURRENT
-            instants.append(diagnoses.ends_at(self.known.record, now=now, limits=self.limits) if is_current else None)
+            ends_at = diagnoses.ends_at(self.known.record, now=now, limits=self.limits, least=self.known.least)
+            instants.append(ends_at if is_current else None)
             left += [] if is_current else [_LOOK_AT_VIEW]
         if self.silent_since is not None:
             left.append(self.silent_since + _SILENCE_AT_DEADLINE - asyncio.get_running_loop().time())
@@ -485,7 +486,7 @@ class _Follower:
             return None
         until = self.known.keep_time(now, self.backend.view(self.ref))
         record, status, ranks = self.known.pods, self.known.status, self.submission.ranks
-        why_not = diagnoses.ending(record, status, now=until, limits=self.limits, ranks=ranks)
+        why_not = diagnoses.ending(record, status, now=until, limits=self.limits, ranks=ranks, least=self.known.least)
         leaves = self.leave_stuck
         return _End(outcome=Outcome.FAILED, diagnosis=why_not, stop=not leaves, leave=leaves) if why_not else None
 

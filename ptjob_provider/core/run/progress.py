@@ -64,6 +64,7 @@ class JobProgress:
         runs: a replica ran at the last observation; for an ended job, `record.running` has the replicas that ran until
             its end.
         due: instant at which the job's own deadline passes; None if it has none, has not started or has ended.
+        least: number of replicas with which an elastic job trains; None for all.
         waiting: the reason why the job waits, and which reasons were reported.
     """
 
@@ -76,6 +77,7 @@ class JobProgress:
     deleted: bool = False
     runs: bool = False
     due: datetime | None = None
+    least: int | None = None
     waiting: WaitingNotice = field(default_factory=WaitingNotice)
     _tries: dict[str, int] = field(default_factory=dict)
     _unreported: set[str] = field(default_factory=set)
@@ -136,6 +138,7 @@ class JobProgress:
         self.noted = Diagnosis.stored_in(observation.job)
         self.used = peak_usage.stored_in(observation.job)
         self.due = kinds.kind_of(observation.job).due_at(observation.job)
+        self.least = kinds.kind_of(observation.job).least(observation.job)
         self._resize(observation.job)
         before = self.record or history.stored_in(observation.job).resumed(now)
         replicas = len(self.submission.ranks) + len(kinds.unranked(observation.job))
