@@ -392,11 +392,16 @@ async def _suspend(target: Target, name: str, *, suspend: bool) -> None:
     ref, phase = JobRef.of(job), kinds.read_status(job).phase
     if phase.is_terminal:
         raise Failure(f"{ref} has ended ({phase.value}): there is nothing to {'suspend' if suspend else 'resume'}")
+    queue = (job["metadata"].get("labels") or {}).get(QUEUE_LABEL) if target.backend != "local" else None
+    if queue and suspend:
+        raise Failure(
+            f"{ref} is in the queue {queue}, and Kueue resumes what it has admitted: set spec.active of its Workload "
+            "to false, or delete the job"
+        )
     await backend.patch(ref, kinds.named(ref.kind).suspended(suspend=suspend))
-    queue = (job["metadata"].get("labels") or {}).get(QUEUE_LABEL)
     if suspend:
         say(f"{ref} is suspended; go on with: ptjob resume {ref.name}")
-    elif queue and target.backend != "local":
+    elif queue:
         say(f"{ref} continues when Kueue admits it to the queue {queue}: ptjob get {ref.name}")
     else:
         say(f"{ref} goes on")

@@ -56,6 +56,19 @@ def test_resume_does_not_say_that_a_job_in_a_queue_goes_on(
     assert scripted.patches == [{"spec": {"runPolicy": {"suspend": False}}}]
 
 
+def test_a_job_of_a_queue_is_not_suspended(ptjob: Callable[..., Result]) -> None:
+    """Kueue would resume it at once, while the command reports success."""
+    scripted = with_job(**{QUEUE_LABEL: "vision"})
+
+    result = ptjob(scripted, "suspend", "digits", backend="kubernetes")
+
+    assert (result.exit_code, result.stdout, scripted.patches) == (1, "", [])
+    assert "team/digits is in the queue vision, and Kueue resumes what it has admitted" in result.stderr
+    assert (
+        ptjob(with_job(), "suspend", "digits").stdout == "team/digits is suspended; go on with: ptjob resume digits\n"
+    )
+
+
 @each_row(
     ("backend", "why"),
     [

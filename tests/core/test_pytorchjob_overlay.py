@@ -4,8 +4,10 @@ from typing import Any
 
 import pytest
 
+from ptjob_provider.core import kinds
 from ptjob_provider.core.errors import InvalidSpec
-from recorded import recorded
+from ptjob_provider.core.spec import TrainingJob
+from recorded import OWNER, recorded
 from rendered import IMAGE, SHM, container, mounted, over, pod, render, variables
 from rows import each_row
 
@@ -194,3 +196,12 @@ def test_a_queue_is_kueues_unless_the_scheduler_is_volcano() -> None:
     assert "kueue.x-k8s.io/queue-name" not in volcano["metadata"]["labels"]
     assert volcano["spec"]["runPolicy"]["schedulingPolicy"] == {"minAvailable": 2, "queue": "team"}
     assert alone["spec"]["runPolicy"]["schedulingPolicy"]["queue"] == "team"
+
+
+@pytest.mark.parametrize("kind", ["PyTorchJob", "TrainJob"])
+def test_a_job_of_kueue_is_not_created_suspended(kind: str) -> None:
+    """Kueue resumes what it admits, and asks nobody."""
+    job = TrainingJob.parse(kind=kind, name="digits", image="i", queue_name="team", suspend=True)
+
+    with pytest.raises(InvalidSpec, match="suspend: True is not allowed; allowed with `queue_name`: False"):
+        kinds.named(kind).render(job, owner=OWNER, attempt=1)

@@ -36,7 +36,7 @@ from ptjob_provider.core.kinds.pod_template import (
     laid_over,
     placed,
 )
-from ptjob_provider.core.kinds.queue import QUEUE_LABEL
+from ptjob_provider.core.kinds.queue import label_of
 from ptjob_provider.core.spec import TrainingJob
 from ptjob_provider.core.spec.parsers import MAX_PODS, unknown_field
 from ptjob_provider.core.spec.places import field_at
@@ -330,8 +330,7 @@ def _with_fields(manifest: Manifest, job: TrainingJob, *, is_volcano: bool) -> M
         spec = {**spec, "runPolicy": {**run, "schedulingPolicy": scheduling}}
     kept = {name: spec[name] for name in manifest["spec"] if name != "pytorchReplicaSpecs"}
     spec = {**kept, **{name: spec[name] for name in _ORDER if name in spec}}
-    queue = {} if job.queue_name is None or is_volcano else {QUEUE_LABEL: job.queue_name}
-    labels = {**(job.labels or {}), **queue}
+    labels = {**(job.labels or {}), **({} if is_volcano else label_of(job))}
     return pod_template.with_metadata({**manifest, "spec": spec}, labels=labels, annotations=job.annotations or {})
 
 

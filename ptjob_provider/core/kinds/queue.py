@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ptjob_provider.core.history import PodHistory
     from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.kinds.kind import Replica
+    from ptjob_provider.core.spec import TrainingJob
 
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 JOB_UID_LABEL = "kueue.x-k8s.io/job-uid"
@@ -39,6 +40,21 @@ _IN_VAIN = {
     "ExceedsMaxQuota": "waiting does not help: the job requests more than the queue can ever have",
 }
 """Advice for the reasons of `QuotaReserved` that Kueue gives since 0.19; earlier versions only give `Pending`."""
+
+
+def label_of(job: TrainingJob) -> dict[str, str]:
+    """Return the label by which Kueue finds the job; empty for a job without a queue.
+
+    Raises:
+        InvalidSpec: the job is to be created suspended, which Kueue would undo.
+    """
+    if job.queue_name is None:
+        return {}
+    if job.suspend:
+        raise InvalidSpec.of(
+            "suspend", job.suspend, "allowed with `queue_name`: False, as Kueue resumes what it admits"
+        )
+    return {QUEUE_LABEL: job.queue_name}
 
 
 def owner_of(workload: Mapping[str, Any]) -> str:

@@ -45,7 +45,7 @@ from ptjob_provider.core.kinds.pod_template import (
     placed,
     requested_template,
 )
-from ptjob_provider.core.kinds.queue import QUEUE_LABEL
+from ptjob_provider.core.kinds.queue import label_of
 from ptjob_provider.core.kinds.trainer_steps import (
     INDEX,
     OF_CLUSTER,
@@ -261,9 +261,9 @@ def _requested(job: TrainingJob, under: TrainingJob | None) -> Manifest:
     processes = {} if job.nproc_per_node is None else _processes(job.nproc_per_node)
     runtime = reference(job.runtime or (under.runtime if under and job.manifest is None else None))
     changes = {"trainer": {**(spec.get("trainer") or {}), **processes}, **({"runtimeRef": runtime} if runtime else {})}
-    queue = {} if job.queue_name is None else {QUEUE_LABEL: job.queue_name}
     whole = {**manifest, "spec": placed(KIND, {**spec, **changes}, job)}
-    return pod_template.with_metadata(whole, labels={**(job.labels or {}), **queue}, annotations=job.annotations or {})
+    labels = {**(job.labels or {}), **label_of(job)}
+    return pod_template.with_metadata(whole, labels=labels, annotations=job.annotations or {})
 
 
 def _skeleton(job: TrainingJob) -> Manifest:
