@@ -22,6 +22,7 @@ PTJobError
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
     from ptjob_provider.core.diagnosis import Diagnosis
     from ptjob_provider.core.identity import JobRef
     from ptjob_provider.core.status import JobStatus
+
+
+_VARIABLES = re.compile(r"(^|\.)env($|[.\[])(?!.*\.valueFrom\.)")
+"""Matches the path of a container's variables and of all that is in them, but for the names of Secrets and keys."""
 
 
 class PTJobError(Exception):
@@ -62,7 +67,12 @@ class InvalidSpec(PTJobError, ValueError):
 
     @classmethod
     def of(cls, field: str, value: object, allowed: str) -> InvalidSpec:
-        """Build the error for a value of one field of the request."""
+        """Build the error for a value of one field of the request; variables may be secret, and show none.
+
+        Their names are cut at the first `=`: a variable that was written `NAME=VALUE` has become a name.
+        """
+        if value is not None and _VARIABLES.search(field):
+            return cls.at(field.partition("=")[0], f"this value is not allowed; {allowed}")
         error = cls(f"{field}: {_short(value)} is not allowed; {allowed}")
         error.field, error.value, error.allowed, error.shows_value = field, value, allowed, True
         return error
