@@ -49,7 +49,8 @@ def status(*kinds: str) -> dict[str, Any]:
     [
         (60, FINISHED, 59, False),
         (60, FINISHED, 61, True),
-        (0, FINISHED, 1, True),
+        (0, FINISHED, 9, False),
+        (0, FINISHED, 11, True),
         (None, FINISHED, 10**6, False),
         (60, with_condition({}, "Failed", "", now=NOW), 61, True),
         (60, with_condition({}, "Running", "", now=NOW), 61, False),
@@ -61,7 +62,7 @@ def test_a_time_to_live_counts_from_the_end(
     seconds: int,
     gone: bool,  # noqa: FBT001 - a table
 ) -> None:
-    """A job that has not ended stays."""
+    """A job that has not ended stays, and one that has just ended, so that its followers see how it ended."""
     now = datetime.fromtimestamp(NOW.timestamp() + seconds, UTC)
 
     assert is_expired({"spec": {"runPolicy": {"ttlSecondsAfterFinished": ttl}}}, job_status, now) is gone

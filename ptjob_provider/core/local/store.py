@@ -57,6 +57,9 @@ _MESSAGE = (
 _RESERVED = 64 * 1024
 """Bytes of `reserve`: enough to write the object and the state of a job once."""
 
+_LEAST_TTL = 10
+"""Seconds for which an ended job stays at least: its followers look every now and then, and no watch keeps its end."""
+
 _ENDED = ("Succeeded", "Failed")
 
 
@@ -333,7 +336,7 @@ def is_expired(job: Manifest, status: Mapping[str, Any], now: datetime) -> bool:
     completed = status.get("completionTime")
     if ttl is None or not completed:
         return False
-    return bool((now - datetime.fromisoformat(completed)).total_seconds() > ttl)
+    return bool((now - datetime.fromisoformat(completed)).total_seconds() > max(ttl, _LEAST_TTL))
 
 
 def merged(value: Any, change: Any) -> Any:
