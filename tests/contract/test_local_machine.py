@@ -266,14 +266,14 @@ async def test_a_device_can_be_ignored_loudly(machine: Callable[..., World]) -> 
 
 
 async def test_each_replica_sees_only_its_own_devices(machine: Callable[..., World]) -> None:
-    """The devices are disjoint, and as many as requested."""
-    world = machine(gpus=4)
+    """The devices are disjoint, as many as requested, and those that the submitting process may use."""
+    world = machine(gpus=4, environment=environment() | {"CUDA_VISIBLE_DEVICES": "4,5,6,7"})
     program = "import os; print(os.environ['CUDA_VISIBLE_DEVICES'])"
 
     ref, _ = await world.run(world.job("gpus", program, program + "; import time; time.sleep(.5)", container=gpus(2)))
 
     first, second = [(await world.text(ref, f"gpus-{pod}-0"))[0].split(",") for pod in ("master", "worker")]
-    assert sorted([*first, *second]) == ["0", "1", "2", "3"]
+    assert sorted([*first, *second]) == ["4", "5", "6", "7"]
 
 
 async def test_a_job_waits_for_devices_that_others_have(machine: Callable[..., World]) -> None:

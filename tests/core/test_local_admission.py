@@ -193,11 +193,13 @@ def test_a_container_that_fetches_code_is_replaced_by_this_package(tmp_path: Pat
     [
         ({"nvidia_com__gpu": 1}, 0, "requests 3 devices in all, this machine offers 0; .* runs on the CPU"),
         ({"nvidia_com__gpu": 2}, 5, "requests 6 devices in all, this machine offers 5"),
+        ({"nvidia_com__gpu": 1}, 3, "requests 3 devices in all, this machine offers 2"),
     ],
 )
 def test_a_device_that_is_not_here_is_refused(tmp_path: Path, resources: dict[str, int], gpus: Any, words: str) -> None:
+    given = {"CUDA_VISIBLE_DEVICES": "6,7"} if gpus == 3 else {}
     with pytest.raises(UnsupportedByBackend, match=words):
-        admitted(job(limits(**resources), workers=2), tmp_path, gpus=gpus)
+        admitted(job(limits(**resources), workers=2), tmp_path, gpus=gpus, environment=given)
 
 
 @pytest.mark.parametrize("name", ["../c", "a/b", "", ".", "A", "a..b", "x" * 254])

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from ptjob_provider.core.errors import InvalidSpec
-from ptjob_provider.core.local.config import LocalConfig, base_environment, untagged
+from ptjob_provider.core.local.config import LocalConfig, base_environment, gpu_ids, untagged
 from rows import each_row
 
 ROOT = Path("/var/lib/ptjob")
@@ -59,6 +59,7 @@ def test_only_variables_that_every_program_needs_are_inherited() -> None:
         "HOME": "/root",
         "LC_ALL": "C",
         "LD_LIBRARY_PATH": "/cuda",
+        "CUDA_VISIBLE_DEVICES": "2,3",
         "AIRFLOW__CORE__FERNET_KEY": "x",
         "AWS_SECRET_ACCESS_KEY": "x",
         "http_proxy": "http://user:password@host",
@@ -71,7 +72,24 @@ def test_only_variables_that_every_program_needs_are_inherited() -> None:
         "LANG": "C.UTF-8",
         "LC_ALL": "C",
         "LD_LIBRARY_PATH": "/cuda",
+        "CUDA_VISIBLE_DEVICES": "2,3",
     }
+
+
+@each_row(
+    ("environment", "most", "ids"),
+    [
+        ({}, 2, ["0", "1"]),
+        ({"CUDA_VISIBLE_DEVICES": "3,GPU-8932f937,5"}, 2, ["3", "GPU-8932f937"]),
+        ({"CUDA_VISIBLE_DEVICES": "3"}, 2, ["3"]),
+        ({"CUDA_VISIBLE_DEVICES": ""}, 2, []),
+    ],
+)
+def test_jobs_have_the_gpus_that_the_submitting_process_may_use(
+    environment: dict[str, str], most: int, ids: list[str]
+) -> None:
+    """The other GPUs of a shared machine are somebody else's."""
+    assert gpu_ids(environment, most) == ids
 
 
 def test_secrets_are_not_shown() -> None:

@@ -65,7 +65,7 @@ def planned(
     mounts: dict[str, str] | None = None,
     *,
     is_init: bool = False,
-    devices: tuple[int, ...] = (),
+    devices: tuple[str, ...] = (),
     python: str = "/default-py",
 ) -> Launch:
     """Return the launch of a container of a job's master; `mounts` has claims by the paths of their mounts."""

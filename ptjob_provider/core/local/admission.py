@@ -18,7 +18,7 @@ from ptjob_provider.core.kinds import PYTORCHJOB
 from ptjob_provider.core.kinds.pod_template import is_gpu
 from ptjob_provider.core.kinds.pytorchjob import ROLES_PATH
 from ptjob_provider.core.local import launch
-from ptjob_provider.core.local.config import NO_IMAGE, Setup
+from ptjob_provider.core.local.config import NO_IMAGE, Setup, gpu_ids
 from ptjob_provider.core.local.image import ImageFacts, command_line, read_image
 from ptjob_provider.core.local.launch import PodPlan
 from ptjob_provider.core.local.status import instant
@@ -142,9 +142,9 @@ def _device_notices(job: Manifest, config: LocalConfig) -> Iterator[str]:
     if config.gpus == "ignore":
         if total:
             yield f"GPUs ({total} in all): ignored ({option} = ignore), the job runs on the CPU"
-    elif total > config.gpus:
+    elif total > (offered := len(gpu_ids(config.environment, config.gpus))):
         hint = f"{option} is how many it offers, or ignore: the job runs on the CPU"
-        text = f"the job requests {total} devices in all, this machine offers {config.gpus}; {hint}"
+        text = f"the job requests {total} devices in all, this machine offers {offered}; {hint}"
         raise UnsupportedByBackend.of(ROLES_PATH, text)
 
 

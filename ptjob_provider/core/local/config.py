@@ -29,7 +29,7 @@ _DEFAULT_ENVIRONMENT = {
     "LANG": "C.UTF-8",
 }
 _INHERITED = re.compile(
-    r"PATH|HOME|USER|LOGNAME|LANG|LANGUAGE|LC_[A-Z]+|TZ|TMPDIR|LD_LIBRARY_PATH|SSL_CERT_FILE|SSL_CERT_DIR"
+    r"PATH|HOME|USER|LOGNAME|LANG|LANGUAGE|LC_[A-Z]+|TZ|TMPDIR|LD_LIBRARY_PATH|SSL_CERT_FILE|SSL_CERT_DIR|CUDA_VISIBLE_DEVICES"
 )
 _UNSAFE = re.compile(r"[\s'\"\\:;,=$`()\[\]{}<>|&*?!#]")
 
@@ -82,8 +82,15 @@ class LocalConfig:
 
 
 def base_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of a process that containers inherit: paths, user, locale, but no settings."""
+    """Return the variables of a process that containers inherit: paths, user, locale, GPUs, but no settings."""
     return _DEFAULT_ENVIRONMENT | {name: value for name, value in environ.items() if _INHERITED.fullmatch(name)}
+
+
+def gpu_ids(environment: Mapping[str, str], most: int) -> list[str]:
+    """Return the ids of at most this many GPUs: of those that `CUDA_VISIBLE_DEVICES` allows, or of all."""
+    allowed = environment.get("CUDA_VISIBLE_DEVICES")
+    ids = map(str, range(most)) if allowed is None else filter(None, allowed.split(","))
+    return list(ids)[:most]
 
 
 def untagged(image: str) -> str:

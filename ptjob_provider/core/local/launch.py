@@ -176,7 +176,7 @@ class PodPlan:
         port: where rank 0 listens for the other replicas.
         setup: the parameters of the job's supervisor.
         directory: the pod's own directory.
-        devices: the numbers of the pod's devices.
+        devices: the ids of the pod's devices.
     """
 
     job: Manifest
@@ -184,7 +184,7 @@ class PodPlan:
     port: int
     setup: Setup
     directory: Path
-    devices: tuple[int, ...] = ()
+    devices: tuple[str, ...] = ()
 
     @property
     def pod(self) -> Manifest:
@@ -296,12 +296,12 @@ def _environment(
     plan: PodPlan, image: ImageFacts, variables: Mapping[str, str], paths: PathMap, container: str
 ) -> dict[str, str]:
     own = {name: paths.text(value) for name, value in {**image.env, **variables}.items()}
-    both = {**plan.setup.environment, "HOSTNAME": plan.replica.name, **own}
+    devices = {"CUDA_VISIBLE_DEVICES": ",".join(plan.devices)}
+    both = {**plan.setup.environment, **devices, "HOSTNAME": plan.replica.name, **own}
     beside = os.path.dirname(image.python)  # noqa: PTH120 - "" for a bare name; not resolved: a link is the environment
     path = [f"{plan.programs}/{container}", *([beside] if beside else []), both.get("PATH", "")]
     return {
         "KUBERNETES_PORT": "",  # Lightning looks for it, and then uses the variables of the operator
-        "CUDA_VISIBLE_DEVICES": ",".join(str(device) for device in plan.devices),
         **both,
         "PATH": ":".join(path),
         MARK: f"{plan.job['metadata']['uid']}/{pod_uid(plan.job['metadata']['uid'], plan.replica.name)}/{container}/",

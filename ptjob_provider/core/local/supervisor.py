@@ -16,7 +16,7 @@ import signal
 import sys
 import time
 from datetime import UTC, datetime
-from itertools import count, islice
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,7 @@ from ptjob_provider.core.errors import PTJobError
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.kinds import PYTORCHJOB
 from ptjob_provider.core.local import launch, processes, status
-from ptjob_provider.core.local.config import Setup
+from ptjob_provider.core.local.config import Setup, gpu_ids
 from ptjob_provider.core.local.devices import PortReservation, taken
 from ptjob_provider.core.local.launch import PodPlan
 from ptjob_provider.core.local.pod import LocalPod
@@ -61,7 +61,8 @@ class Supervisor:
         self._port = PortReservation()
         self._device_file = Path(setup.devices)
         self._devices: TextIOWrapper | None = None
-        numbers = count()
+        replicas = PYTORCHJOB.replicas(self._job)
+        gpus = iter(gpu_ids(setup.environment, sum(replica.gpus for replica in replicas)))
         self._status = status.initial_status(self._job, datetime.now(UTC))
         self._plans = [
             PodPlan(
@@ -70,9 +71,9 @@ class Supervisor:
                 port=self._port.port,
                 setup=setup,
                 directory=files.path / "run" / replica.name,
-                devices=tuple(islice(numbers, replica.gpus if setup.devices else 0)),
+                devices=tuple(islice(gpus, replica.gpus if setup.devices else 0)),
             )
-            for replica in PYTORCHJOB.replicas(self._job)
+            for replica in replicas
         ]
         self._pods: list[LocalPod] = []
 
