@@ -354,6 +354,14 @@ REFUSED = {
         "CFG = {'a': [{'api_key': b'a' + bytes([1])}]}\ndef train(): return CFG",
         "'CFG' has the secret 'api_key', which the job's manifest would show",
     ),
+    "the key of a store": (
+        "AWS_SECRET_ACCESS_KEY = ''.join(['ab', 'cd'])\ndef train(): return AWS_SECRET_ACCESS_KEY",
+        "'AWS_SECRET_ACCESS_KEY' has the secret 'AWS_SECRET_ACCESS_KEY', which the job's manifest would show",
+    ),
+    "a key and its passphrase in a map": (
+        "CFG = {'private_key': '', 'passphrase': ''.join(['ab', 'cd'])}\ndef train(): return CFG",
+        "'CFG' has the secret 'passphrase', which the job's manifest would show",
+    ),
     "large data": (
         "DATA = list(range(100000))\ndef train(): return DATA",
         "'DATA' is not plain data: more than 262,144 bytes as a pickle (line 1)",

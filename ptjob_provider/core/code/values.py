@@ -28,7 +28,7 @@ _PLAIN = (complex, range, date, datetime, timedelta, timezone, re.Pattern)
 _REBUILT = ("logging.Logger", "torch.dtype", "numpy.dtype")
 _MAKERS = ("builtins", "datetime", "logging", "numpy", "re")
 """Modules of the classes and functions that such a pickle calls."""
-_SECRET = re.compile(r"(?i)(^|_)(token|password|passwd|secret|api_?key|credentials?)$")
+_SECRET = re.compile(r"(?i)(^|_)(token|pass(word|wd|phrase)|secret|(api|access|secret|private)_?key|credentials?)$")
 
 
 class _Pickler(pickle.Pickler):
