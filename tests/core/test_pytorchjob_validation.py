@@ -134,6 +134,7 @@ def test_a_manifest_that_a_server_or_the_operator_cannot_handle_is_refused(
     [
         (PROCESSES, "2", "spec.elasticPolicy.nProcPerNode: 1 is not allowed; leave it out: spec.nprocPerNode is set"),
         (("spec", "elasticPolicy", "rdzvBackend"), "zeus", "spec.elasticPolicy.rdzvBackend: 'zeus'"),
+        (("spec", "elasticPolicy", "maxReplicas"), "3", "spec.elasticPolicy.maxReplicas: '3' is not allowed"),
     ],
 )
 def test_an_elastic_manifest_has_rules_of_its_own(path: tuple[str, ...], value: object, message: str) -> None:
@@ -142,6 +143,28 @@ def test_an_elastic_manifest_has_rules_of_its_own(path: tuple[str, ...], value: 
         validate(changed("manifest-elastic", path, value))
 
     assert message in str(error.value)
+
+
+@pytest.mark.parametrize(("replicas", "least"), [(9, 1), (2, 3)])
+def test_an_elastic_job_starts_within_its_limits_unless_it_is_scaled(replicas: int, least: int) -> None:
+    """It would wait for ever for more workers, or leave some out; by its metrics the operator scales it at once."""
+    manifest = changed("manifest-elastic", (*WORKER, "replicas"), replicas)
+    manifest["spec"]["elasticPolicy"]["minReplicas"] = least
+    validate(manifest)
+    del manifest["spec"]["elasticPolicy"]["metrics"]
+
+    with pytest.raises(InvalidSpec, match=rf"Worker\.replicas: {replicas} is not allowed; allowed: {least} .* to 4"):
+        validate(manifest)
+
+
+def test_a_gang_is_not_larger_than_the_job() -> None:
+    """Its pods would wait for ever, as when only the number of workers was changed."""
+    manifest = changed("manifest-args-only", POLICY, {"schedulingPolicy": {"minAvailable": 2}})
+    validate(manifest)
+    manifest["spec"]["runPolicy"]["schedulingPolicy"]["minAvailable"] = 3
+
+    with pytest.raises(InvalidSpec, match=r"schedulingPolicy\.minAvailable: 3 is not allowed; allowed: at most 2"):
+        validate(manifest)
 
 
 def test_an_elastic_policy_needs_workers() -> None:

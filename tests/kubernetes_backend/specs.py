@@ -68,6 +68,9 @@ _WORDS: Mapping[Field, st.SearchStrategy[Any]] = {
     ("metadata", "ownerReferences", ITEM, "controller"): st.just(False),  # noqa: FBT003 - one owner may be
     ("spec", "nprocPerNode"): mostly("auto", "cpu", "gpu", "1", "8", rarely=("0", "two", "1٣", "")),
     ("spec", "elasticPolicy", "rdzvBackend"): mostly("c10d", "etcd", "etcd-v2", rarely=("c10", "")),
+    ("spec", "elasticPolicy", "minReplicas"): mostly(1, rarely=(0, -1, 2, INT32)),
+    ("spec", "elasticPolicy", "maxReplicas"): mostly(1, 3, 500, rarely=(0, -1, INT32)),
+    ("spec", "runPolicy", "schedulingPolicy", "minAvailable"): mostly(1, rarely=(0, -1, 3, INT32)),
     ("spec", "runPolicy", "cleanPodPolicy"): mostly("Running", "All", "None", rarely=("Some", "")),
     ("spec", "runPolicy", "managedBy"): mostly(
         "kubeflow.org/training-operator", "kueue.x-k8s.io/multikueue", rarely=("me", "")

@@ -400,8 +400,8 @@ _REPLICA = {"replicas": int, "template!": {"metadata": _META, "spec!": POD_SHAPE
 _SHAPE = {
     "metadata!": _META,
     "spec!": {
-        "runPolicy": {"schedulingPolicy": Mapping},
-        "elasticPolicy": Mapping,
+        "runPolicy": {"schedulingPolicy": {"minAvailable": int}},
+        "elasticPolicy": {"minReplicas": int, "maxReplicas": int},
         "pytorchReplicaSpecs!": Mapping,
     },
 }
@@ -472,6 +472,9 @@ def _check_policies(spec: Mapping[str, Any], roles: Mapping[str, Any]) -> None:
         raise InvalidSpec.of(
             "spec.nprocPerNode", nproc, 'allowed: a text: "auto", "cpu", "gpu" or a number such as "2", quoted'
         )
+    gang, pods = (run.get("schedulingPolicy") or {}).get("minAvailable") or 0, sum(map(count, roles.values()))
+    if gang > pods:
+        raise InvalidSpec.of("spec.runPolicy.schedulingPolicy.minAvailable", gang, f"allowed: at most {pods}, all pods")
     if elastic is None:
         return
     if "Worker" not in roles:
@@ -481,6 +484,11 @@ def _check_policies(spec: Mapping[str, Any], roles: Mapping[str, Any]) -> None:
             "spec.elasticPolicy.nProcPerNode", elastic["nProcPerNode"], "leave it out: spec.nprocPerNode is set"
         )
     _check_word("spec.elasticPolicy.rdzvBackend", elastic.get("rdzvBackend"), _RDZV_BACKENDS)
+    workers = count(roles["Worker"])
+    lowest, highest = elastic.get("minReplicas") or workers, elastic.get("maxReplicas") or workers
+    if not lowest <= workers <= highest and not elastic.get("metrics"):  # the operator scales by these
+        allowed = f"allowed: {lowest} (`minReplicas`) to {highest} (`maxReplicas`)"
+        raise InvalidSpec.of(f"{ROLES_PATH}.Worker.replicas", workers, allowed)
 
 
 def _check_length(name: str | None, roles: Mapping[str, Any], *, field: str) -> None:
