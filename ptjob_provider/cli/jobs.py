@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import sys
-from contextlib import aclosing
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -116,8 +115,9 @@ async def _nodes(backend: Backend, job: Manifest, slots: asyncio.Semaphore) -> l
 
 async def _pods(backend: Backend, ref: JobRef) -> tuple[Manifest, ...]:
     """Return the job's current pods."""
-    async with aclosing(backend.watch(ref)) as watch:
-        return tuple((await anext(watch)).pods)
+    from ptjob_provider.core.run.snapshot import observed
+
+    return tuple((await observed(backend, ref)).pods)
 
 
 def row_of(job: Manifest) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import pytest
 from fakes import ScriptedBackend
 from ptjob_provider.core.backend import Observation
 from ptjob_provider.core.diagnosis import Cause
-from ptjob_provider.core.errors import JobNotFound, OutputsNotVerified
+from ptjob_provider.core.errors import ClusterUnavailable, JobNotFound, OutputsNotVerified
 from ptjob_provider.core.history import PodHistory, Termination, to_text
 from ptjob_provider.core.identity import OUTPUTS_ANNOTATION, OWNER_ANNOTATION, RECORD_ANNOTATION, REPORT_ANNOTATION
 from ptjob_provider.core.outputs.contract import OutputFacts, OutputReport, report_text
@@ -51,6 +51,18 @@ def job(condition: str | None = None, *, message: str = "m", annotations: dict[s
         "spec": {"pytorchReplicaSpecs": {"Master": role, "Worker": role}},
         "status": {"conditions": listed if condition else [], **ended},
     }
+
+
+@pytest.mark.skips_waits
+async def test_a_server_that_does_not_list_the_pods_is_not_waited_for_without_a_limit() -> None:
+    """The job's object was read, but the watch repeats what the server refuses for a while."""
+    backend = holding(job("Running"))
+    backend.seconds_to_first_world = 24 * 3600
+
+    with pytest.raises(ClusterUnavailable, match="team/digits: its pods could not be read within 60 s") as raised:
+        await look(backend, "team", "digits")
+
+    assert raised.value.retryable
 
 
 def holding(job_now: Manifest, *, pods: Sequence[Manifest] = ()) -> ScriptedBackend:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core import diagnosis as diagnoses
 from ptjob_provider.core import history, kinds
-from ptjob_provider.core.errors import JobNotFound, OutputsNotVerified
+from ptjob_provider.core.errors import ClusterUnavailable, JobNotFound, OutputsNotVerified
 from ptjob_provider.core.history import peak_usage
 from ptjob_provider.core.identity import REPORT_ANNOTATION, RESUMED_ANNOTATION, JobRef, annotation_of, owner_in
 from ptjob_provider.core.outputs.contract import problems, read_report
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from ptjob_provider.core.outputs.contract import OutputReport
 
 _ARENA_USER = "arena.kubeflow.org/username"
+_PATIENCE = 60
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +129,7 @@ async def look(
     """
     now = now or datetime.now(UTC)
     job = await find_job(backend, namespace, name, kind=kind, preferred=preferred)
-    observation = await _first(backend, JobRef.of(job))
+    observation = await observed(backend, JobRef.of(job))
     if observation.job is None:
         raise JobNotFound(f"{namespace}/{name}: it was deleted just now", code=404, reason="NotFound")
     submission = Submission.of(observation.job)
@@ -195,12 +198,17 @@ def _priority_class(pods: Sequence[Manifest]) -> str:
     return next((name for pod in pods if (name := (pod.get("spec") or {}).get("priorityClassName"))), "")
 
 
-async def _first(backend: Backend, ref: JobRef) -> Observation:
-    watch = backend.watch(ref)
+async def observed(backend: Backend, ref: JobRef) -> Observation:
+    """Return the job and its pods.
+
+    Raises:
+        ClusterUnavailable: the server did not list them in time; a watch waits without a limit for a server's return.
+    """
     try:
-        return await anext(watch)
-    finally:
-        await watch.aclose()
+        async with asyncio.timeout(_PATIENCE), aclosing(backend.watch(ref)) as watch:
+            return await anext(watch)
+    except TimeoutError:
+        raise ClusterUnavailable(f"{ref}: its pods could not be read within {_PATIENCE} s (see ptjob doctor)") from None
 
 
 async def _inspect(backend: Backend, submission: Submission) -> tuple[OutputReport | None, str]:
