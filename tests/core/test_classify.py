@@ -11,6 +11,7 @@ from ptjob_provider.core.history import ContainerKind
 from ptjob_provider.core.in_pod import unpack_code
 from rows import each_row
 
+_STARTER = "standard_init_linux.go:228: exec user process caused: exec format error"
 KEY_ERROR = VALUE_ERROR.replace("Value", "Key")
 
 
@@ -29,6 +30,8 @@ class TestFinding:
             ({"code": 255}, Cause.EXIT_CODE, True),
             ({"code": 2, "message": "ls: cannot access 'x'"}, Cause.EXIT_CODE, True),
             ({"code": 2, "message": "usage: train.py [-h]\nno such file: x"}, Cause.EXIT_CODE, False),
+            ({"code": 255, "message": "exec /usr/bin/python: exec format error"}, Cause.EXIT_CODE, False),
+            ({"code": 1, "message": _STARTER}, Cause.EXIT_CODE, False),
             ({"code": 126}, Cause.PROGRAM_MISSING, False),
             ({"code": 127}, Cause.PROGRAM_MISSING, False),
             (
