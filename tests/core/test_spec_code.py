@@ -30,6 +30,7 @@ def code(value: Any) -> CodeSource:
         ("ssh://git@git.example:2222/team/mnist.git", True),
         ("git@git.example:team/mnist.git", True),
         ("git.example:team/mnist.git", True),
+        ("git.example:team/mnist@2.git", True),
     ],
 )
 def test_an_address_of_git_is_enough(address: str, is_over_ssh: bool) -> None:  # noqa: FBT001 - a table
@@ -75,6 +76,7 @@ def test_every_part_of_a_source_of_code_can_be_given() -> None:
     ("value", "words"),
     [
         ("-o::x", "code.rsync"),
+        ("https://[git.example/mnist.git", "code.git.*allowed: an address"),
         ("https://git.example/a b", "code.git"),
         ("https://git.example/..", "code.git.*ends in the name of a repository"),
         ("git@git.example:.", "code.git.*ends in the name of a repository"),
@@ -100,6 +102,9 @@ def test_an_invalid_source_of_code_is_refused_by_its_field(value: Any, words: st
         "https://ann:tops3cret@git.example/mnist.git",
         "https://tops3cret@git.example/mnist.git",
         "ssh://git:tops3cret@git.example/mnist.git",
+        "oauth2:tops3cret@git.example/mnist.git",
+        "ann:tops3cret@git.example:team/mnist.git",
+        "ann:tops3cret@git.example::team/mnist",
     ],
 )
 def test_an_address_with_a_credential_is_refused_without_repeating_it(address: str) -> None:

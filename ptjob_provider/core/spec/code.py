@@ -24,6 +24,8 @@ _SYNC = r"GIT_SYNC_|GITSYNC_|GIT_SSH_|GIT_KNOWN_HOSTS$|RSYNC_PASSWORD$"
 _CREDENTIAL = r"USERNAME|PASSWORD|TOKEN|SECRET|PRIVATE_KEY|ASKPASS"
 _NO_CREDENTIAL = r"_(FILE|PATH)$"
 _GIT = r"(?:https?|ssh|git)://[^\s/]\S*|[^\s/:-][^\s/:]*:(?!:)\S+"
+_WITH_CREDENTIAL = r"(?i)https?://[^/?#]*@|(?:[a-z]+://)?[^/@]*:[^/@]*@"
+"""Matches an address with a password, also without a scheme, and one of HTTP with a user, who is often a token."""
 _RSYNC = r"rsync://[^\s/]+/\S+|[^\s/:-][^\s/:]*::?\S+"
 _REF = r"(?!-)[^\s~^:?*\[\\]+"
 _OF_GIT = ("branch", "revision", "submodules", "depth")
@@ -47,14 +49,17 @@ def is_credential(name: str) -> bool:
 def _address(pattern: str) -> parsers.Reader[str]:
     def read(field: str, value: Any) -> str:
         address = parsers.text(field, value)
-        parts = urlsplit(address)
-        if parts.password is not None or (parts.scheme in {"http", "https"} and parts.username is not None):
+        if re.match(_WITH_CREDENTIAL, address):
             raise InvalidSpec.at(
                 field,
                 "the address has a user or a password in it, which would be shown wherever the job is, and is often a"
                 " token; leave out what is before the @, and give a `secret`, or the variables GIT_SYNC_USERNAME and"
                 " GIT_SYNC_PASSWORD in `env`",
             )
+        try:
+            urlsplit(address)  # refuses half an IPv6 address, which would end the program that fetches the code
+        except ValueError:
+            raise InvalidSpec.of(field, value, _ALLOWED) from None
         if not re.fullmatch(pattern, address):
             raise InvalidSpec.of(field, value, _ALLOWED)
         if not is_folder_name(repository_name(address)):
