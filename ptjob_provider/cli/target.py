@@ -75,11 +75,20 @@ class Target:
             return self.requested_namespace or "default"
         if not self.kubeconfigs and _POD_NAMESPACE.is_file():
             return _POD_NAMESPACE.read_text().strip()
+        if self._pipe:
+            from ptjob_provider.core.errors import InvalidSpec
+
+            raise InvalidSpec(f"-n is missing: {self._pipe} is a pipe, which is read once, for its server")
         return context_namespace(self.kubeconfigs, self.context) or "default"
+
+    @property
+    def _pipe(self) -> Path | None:
+        return next((path for path in self.kubeconfigs if path.is_fifo()), None)
 
     def words_for(self, namespace: str, name: str) -> str:
         """Return the words that name a job to the next command: its name, after `-n` where that is needed."""
-        return name if namespace == replace(self, requested_namespace=None).namespace else f"-n {namespace} {name}"
+        usual = "" if self._pipe else replace(self, requested_namespace=None).namespace
+        return name if namespace == usual else f"-n {namespace} {name}"
 
     @property
     def settings(self) -> Options:

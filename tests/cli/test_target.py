@@ -249,7 +249,7 @@ def test_a_missing_kubeconfig_is_named_with_what_to_do(
 
 
 def test_a_kubeconfig_may_be_a_pipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shells use one to keep credentials off the disk."""
+    """Shells use one to keep credentials off the disk. It can be read once, so that its namespace has to be named."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     monkeypatch.setenv("KUBECONFIG", str(pipe))
@@ -257,6 +257,10 @@ def test_a_kubeconfig_may_be_a_pipe(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert find_target(TargetOptions(backend="kubernetes"), {"KUBECONFIG": str(pipe)}).open() is not None
     result = CliRunner().invoke(main, ["--kubeconfig", str(pipe), "list", "--help"])
     assert result.exit_code == 0, result.output
+    named = find_target(TargetOptions(kubeconfig=str(pipe), namespace="ml"), {})
+    assert (named.namespace, named.words_for("ml", "digits")) == ("ml", "-n ml digits")
+    result = CliRunner().invoke(main, ["--kubeconfig", str(pipe), "list"])
+    assert (result.exit_code, f"-n is missing: {pipe} is a pipe" in result.output) == (2, True)
 
 
 def test_in_a_pod_a_kubeconfig_that_is_missing_is_said_and_nothing_else(
