@@ -117,6 +117,8 @@ def find_replica(job: Manifest, name: str | None) -> str:
         Failure: the job has no such replica; the message names the existing ones.
     """
     known = kinds.replicas(job)
+    if not known:
+        raise Failure(f"{job['metadata']['name']} has no replicas, and so no log")
     if name is None:
         return known[0].name
     beginning = f"{job['metadata']['name']}-"

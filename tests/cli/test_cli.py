@@ -13,6 +13,7 @@ import time
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+import pytest
 import yaml
 from click.testing import CliRunner
 
@@ -20,6 +21,7 @@ from fakes import ScriptedBackend
 from machine import IDS
 from ptjob_provider.cli import main, tables
 from ptjob_provider.cli.logs import find_replica
+from ptjob_provider.cli.output import Failure
 from ptjob_provider.cli.target import Target, airflow_section
 from ptjob_provider.core.backend import Observation
 from ptjob_provider.core.spec import TrainingJob
@@ -29,8 +31,6 @@ from same_fields import rendered
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
     from pathlib import Path
-
-    import pytest
 
     from machine import Machine
     from ptjob_provider.core.identity import JobRef
@@ -178,6 +178,15 @@ def test_a_train_jobs_nodes_are_named_as_their_pods_end() -> None:
     pod = f"{job['metadata']['name']}-node-0-1"
 
     assert {find_replica(job, wanted) for wanted in (pod, "node-0-1", "node-1", "1")} == {pod}
+
+
+def test_a_job_without_replicas_has_no_log() -> None:
+    """The API server takes a manifest that kubectl has created so."""
+    job = rendered(TrainingJob.parse(name="digits", kind="PyTorchJob", image="digits:1"))
+    job["spec"]["pytorchReplicaSpecs"]["Master"]["replicas"] = 0
+
+    with pytest.raises(Failure, match="has no replicas, and so no log"):
+        find_replica(job, None)
 
 
 def test_a_replica_that_is_not_there_is_refused_with_those_that_are(ended: Machine) -> None:
