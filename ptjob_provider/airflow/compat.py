@@ -13,7 +13,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow.sdk import Variable
-from airflow.sdk.execution_time.comms import GetTaskStates, GetVariable, GetXCom, SetXCom
+from airflow.sdk.execution_time.comms import GetConnection, GetTaskStates, GetVariable, GetXCom, SetXCom
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Mapping
@@ -27,6 +27,8 @@ __all__ = [
     "AirflowRuntimeError",
     "AirflowSkipException",
     "AirflowTaskTimeout",
+    "ErrorType",
+    "GetConnection",
     "GetTaskStates",
     "GetXCom",
     "SetXCom",
@@ -39,7 +41,7 @@ AIRFLOW = tuple(int(part) for part in version("apache-airflow-core").split(".")[
 T = TypeVar("T")
 
 # Needed until the minimum is 3.2: names that have moved to the SDK.
-from airflow.sdk.exceptions import AirflowRuntimeError  # noqa: E402 - belongs to the names below
+from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType  # noqa: E402 - belongs to the names below
 
 if AIRFLOW >= (3, 2):
     from airflow.sdk import conf

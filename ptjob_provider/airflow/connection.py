@@ -118,7 +118,7 @@ class ConnectionArgs:
         if local is not None:
             return self._on_this_machine(local)
         hook = await asyncio.to_thread(self._hook)  # importing the hook takes a second
-        await hook.read_connection(is_required=True)
+        await hook.read_connection()
         return self._on_cluster(hook)
 
     def _hook(self) -> PyTorchJobHook:

@@ -108,7 +108,7 @@ class PyTorchJobHook(KubernetesHook):
         except AirflowNotFoundException:
             if self.conn_id != self.default_conn_name:
                 raise
-            return None
+            return None if supervisor.lacks_connection(self.conn_id) else BaseHook.get_connection(self.conn_id)
 
     @cached_property
     def conn_extras(self) -> dict[str, Any]:
@@ -118,11 +118,11 @@ class PyTorchJobHook(KubernetesHook):
             mask_secret(secret)
         return extras
 
-    async def read_connection(self, *, is_required: bool = False) -> None:
+    async def read_connection(self) -> None:
         """Read the connection without blocking the event loop, and cache it in the hook.
 
         Raises:
-            ConnectionMissing: the connection does not exist, and is required or not the default one.
+            ConnectionMissing: the triggerer does not know the connection.
         """
         if not self.conn_id or not supervisor.is_in_triggerer():
             await asyncio.to_thread(lambda: self.conn_extras)
@@ -130,10 +130,8 @@ class PyTorchJobHook(KubernetesHook):
         try:
             self.connection = await answered(get_async_connection(self.conn_id))
         except AirflowNotFoundException:
-            if is_required or self.conn_id != self.default_conn_name:
-                raise ConnectionMissing.in_triggerer(self.conn_id) from None
-            self.connection = None
-        self.conn_extras = await answered(get_async_extra_dejson(self.connection)) if self.connection else {}
+            raise ConnectionMissing.in_triggerer(self.conn_id) from None
+        self.conn_extras = await answered(get_async_extra_dejson(self.connection))
         for secret in secrets_in(_kubeconfig(self.conn_extras)):
             await answered(amask_secret(secret))
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.airflow import compat
-from ptjob_provider.airflow.compat import GetTaskStates, GetXCom, SetXCom
+from ptjob_provider.airflow.compat import ErrorType, GetConnection, GetTaskStates, GetXCom, SetXCom
 from ptjob_provider.core import kinds
 from ptjob_provider.core.run.attempts import AttemptRecord, is_delivered
 from ptjob_provider.core.run.recall import recall
@@ -96,6 +96,19 @@ async def variables_from_trigger(prefix: str) -> list[str] | None:
             return await compat.answered(compat.variable_keys_from_trigger(compat.comms(), prefix))
     except Exception:  # noqa: BLE001 - any failure counts as no response
         return None
+
+
+def lacks_connection(conn_id: str) -> bool:
+    """Return whether Airflow has no such connection; True also in a process without a supervisor.
+
+    Airflow's own reader (3.1 to 3.4) says so, too, if its API refuses or does not answer.
+
+    Raises:
+        AirflowRuntimeError: Airflow's API did not respond.
+    """
+    comms = compat.comms()
+    answer = comms.send(GetConnection(conn_id=conn_id)) if comms else None
+    return answer is None or getattr(answer, "error", None) is ErrorType.CONNECTION_NOT_FOUND
 
 
 def is_in_triggerer() -> bool:

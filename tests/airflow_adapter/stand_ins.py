@@ -11,7 +11,16 @@ from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk.execution_time.comms import GetTaskStates, GetXCom, SetXCom, TaskStatesResult, XComResult
+from airflow.sdk.exceptions import ErrorType
+from airflow.sdk.execution_time.comms import (
+    ErrorResponse,
+    GetConnection,
+    GetTaskStates,
+    GetXCom,
+    SetXCom,
+    TaskStatesResult,
+    XComResult,
+)
 from pydantic import JsonValue, TypeAdapter
 
 from fakes import finished
@@ -90,6 +99,8 @@ class FakeComms:
             return None
         if isinstance(message, GetXCom):
             return XComResult(key=message.key, value=self.xcoms.get(message.key))
+        if isinstance(message, GetConnection):
+            return ErrorResponse(error=ErrorType.CONNECTION_NOT_FOUND)
         raise AssertionError(f"the adapter is not known to ask for {type(message).__name__}")
 
 

@@ -163,6 +163,18 @@ def test_without_a_default_connection_a_machines_own_kubeconfig_is_used() -> Non
     assert PyTorchJobHook().cluster_config() == ClusterConfig()
 
 
+def test_a_default_connection_that_cannot_be_read_is_no_other_cluster(comms: FakeComms) -> None:
+    """Airflow says "isn't defined" for it, too; in another cluster, a retry would train a second time."""
+    comms.refuses = True
+
+    with pytest.raises(ConnectionError, match="the API server is away"):
+        ConnectionArgs().resolve()
+
+    comms.refuses = False
+
+    assert ConnectionArgs().resolve().args.kubernetes_conn_id is None
+
+
 def test_any_other_connection_has_to_be_defined() -> None:
     with pytest.raises(AirflowNotFoundException, match="staging_cluster"):
         PyTorchJobHook("staging_cluster").backend()
