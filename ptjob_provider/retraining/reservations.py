@@ -98,16 +98,18 @@ def reservation_state(
 
     Args:
         training: the states of the training task's instances, `none` for one that was never scheduled; a mapped task
-            has several, and has trained when all of them have succeeded.
+            has several, and has trained when all of them have succeeded. Empty: `airflow db clean` may have deleted
+            them, which keeps the last run of each DAG.
         is_going: whether the run is queued or running; None: Airflow does not have the run (any more).
         reported: whether the training has reported its success to the ledger. Used only if Airflow does not have the
-            run; otherwise its task may have been cleared or have failed since the report.
+            run or the task; otherwise its task may have been cleared or have failed since the report.
         was_here: whether Airflow's database once had the run. A run that it has lost since was deleted; one that it
             never had may be going elsewhere, or began after the backup that the database was restored from.
     """
+    if reported and (is_going is None or not training):
+        return ReservationState.HAD
     if is_going is None:
-        gone = ReservationState.FREE if was_here else ReservationState.TAKEN
-        return ReservationState.HAD if reported else gone
+        return ReservationState.FREE if was_here else ReservationState.TAKEN
     if training and all(state == _SUCCESS for state in training):
         return ReservationState.HAD
     if is_going or not all(state in _OVER or state == "none" for state in training):
