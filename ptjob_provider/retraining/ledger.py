@@ -363,6 +363,9 @@ def _with_driver(url: sa.URL) -> sa.URL:
 
 
 def _sqlite(url: sa.URL) -> sa.Engine:
+    if not (url.database or "").startswith("/"):
+        allowed = "allowed: the absolute path of a file, as in sqlite:////srv/ledger.db, or as a connection's host"
+        raise InvalidSpec.of("ledger", f"sqlite:///{url.database or ''}", allowed)
     engine = _create(url, connect_args={"timeout": _TIMEOUT})
 
     @sa.event.listens_for(engine, "connect")

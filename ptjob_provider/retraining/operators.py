@@ -346,7 +346,7 @@ def _address(conn_id: str) -> str:
 
     conn = BaseHook.get_connection(conn_id)
     if conn.conn_type == "sqlite":
-        return f"sqlite:///{conn.host}"
+        return f"sqlite:///{conn.host or conn.schema or ''}"
     if conn.conn_type not in {"postgres", "postgresql"}:
         raise InvalidSpec.of(f"ledger: the connection {conn_id}", conn.conn_type, "allowed: postgres, sqlite")
     more = {name: str(value) for name, value in conn.extra_dejson.items() if name in _URL_OPTIONS}

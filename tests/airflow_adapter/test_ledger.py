@@ -483,6 +483,7 @@ def test_a_training_tells_the_ledger_that_it_succeeded(
     ("connection", "expected"),
     [
         ({"conn_type": "sqlite", "host": "/data/ledger.db"}, "sqlite:////data/ledger.db"),
+        ("sqlite:////data/ledger.db", "sqlite:////data/ledger.db"),  # Airflow takes the path for the schema
         (
             {
                 "conn_type": "postgres",
@@ -501,10 +502,10 @@ def test_a_training_tells_the_ledger_that_it_succeeded(
     ],
 )
 def test_a_connection_says_where_the_ledger_is(
-    monkeypatch: pytest.MonkeyPatch, connection: dict[str, Any], expected: str
+    monkeypatch: pytest.MonkeyPatch, connection: dict[str, Any] | str, expected: str
 ) -> None:
     """Including the extras that PostgreSQL's driver understands."""
-    monkeypatch.setenv("AIRFLOW_CONN_LEDGER", json.dumps(connection))
+    monkeypatch.setenv("AIRFLOW_CONN_LEDGER", connection if isinstance(connection, str) else json.dumps(connection))
 
     assert adapter._address("ledger") == expected
 

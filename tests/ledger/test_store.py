@@ -389,6 +389,8 @@ def test_a_database_that_does_not_answer_is_no_fault_of_the_run(tmp_path: Path) 
     ("url", "said"),
     [
         ("no address", "not a database address"),
+        ("sqlite:///", "absolute path of a file"),  # SQLite would keep it in memory, empty in every task
+        ("sqlite:///ledger.db", "absolute path of a file"),
         ("mysql://me:secret-word@host/db", "allowed: postgresql, sqlite"),
         ("postgresql+pg8000://me:secret-word@host/db", "driver of postgresql\\+pg8000 is not installed"),
         ("postgresql+unheard://me:secret-word@host/db", "driver of postgresql\\+unheard is not installed"),
