@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from airflow.sdk import Asset, AssetAlias, BaseOperator
+from airflow.sdk.definitions.asset import AssetRef
 
 from ptjob_provider.core.outgoing import outgoing
 from ptjob_provider.core.spec.code import CodeSource
@@ -63,8 +64,9 @@ def publish(context: Any, outlets: Iterable[Any], extra: Mapping[str, Any], log:
     not fail the training.
     """
     for outlet in outlets:
-        if not isinstance(outlet, AssetAlias):
+        if isinstance(outlet, Asset | AssetRef):
             context["outlet_events"][outlet].extra.update(extra)
+        if not isinstance(outlet, AssetAlias):
             continue
         try:
             context["outlet_events"][outlet].add(Asset(uri=(extra["model"] or {}).get("uri", "")), extra=dict(extra))

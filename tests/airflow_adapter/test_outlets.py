@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from airflow.providers.common.compat.lineage.entities import File
 from airflow.sdk import Asset, AssetAlias
 from airflow.sdk.execution_time.context import OutletEventAccessors
 
@@ -77,12 +78,12 @@ def test_the_extra_is_bounded(tags: int, left_out: list[str] | None) -> None:
 
 
 def test_an_asset_gets_it_and_an_alias_gets_the_model_as_an_asset() -> None:
-    """Other outlets of the task keep the extras of their own writers."""
+    """Outlets keep the extras of their own writers; those that are no assets, such as OpenLineage's, are left alone."""
     asset, alias, events = Asset("digits-model"), AssetAlias("digits-models"), OutletEventAccessors()
     events[asset].extra["by"] = "somebody"
     extra = model_extra(RESULT)
 
-    publish({"outlet_events": events}, [asset, alias], extra, ListLogger())
+    publish({"outlet_events": events}, [File(url="s3://models/7.pt"), asset, alias], extra, ListLogger())
 
     assert events[asset].extra == {"by": "somebody", **extra}
     (added,) = events[alias].asset_alias_events
