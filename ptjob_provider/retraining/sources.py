@@ -134,6 +134,9 @@ _MARKS = (
 _TIMES = ("LastModified", "last_modified", "mtime", "updated", "modified")
 
 
+_WALKS = {"fsspec.spec", "fsspec.asyn"}
+"""Modules whose `find` omits each folder that cannot be listed, and so parts of a batch; stores inherit it."""
+
 _ODD_LINKS = {errno.ELOOP, errno.ENAMETOOLONG}
 """Errors of one entry, from dangling or circular links; any other error concerns the whole source."""
 
@@ -324,13 +327,29 @@ def _in_store(files: Any, url: str) -> Iterator[StoredFile]:
     root = files._strip_protocol(url)  # noqa: SLF001 - fsspec's own method for a store's paths
     prefix = f"{root}/"
     files.invalidate_cache(root)
-    for name, info in files.find(root, detail=True, withdirs=True).items():
+    is_inherited = files.find.__module__ in _WALKS
+    entries = _tree(files, root) if is_inherited else files.find(root, detail=True, withdirs=True).items()
+    for name, info in entries:
         if not name.startswith(prefix) or name.rstrip("/") == root:
             continue
         is_folder = info["type"] != "file" or name.endswith("/")
         path = name.removeprefix(prefix).rstrip("/")
         mark = next((str(info[key]) for key in _MARKS if info.get(key)), "")
-        yield StoredFile(path, info["size"] or 0, mark, _modified(info), is_folder)
+        yield StoredFile(path, info["size"] or 0, mark, _modified(info), is_folder, info.get("trouble", ""))
+
+
+def _tree(files: Any, folder: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield all entries below a folder, by their names; those that vanish meanwhile are left out."""
+    for info in files.ls(folder, detail=True):
+        yield info["name"], info
+        name = info["name"].rstrip("/")
+        if info["type"] == "directory" and name != folder:
+            try:
+                yield from _tree(files, name)
+            except FileNotFoundError:
+                continue
+            except PermissionError as error:
+                yield name, {**info, "trouble": f"{name!a} may not be read ({error})"}
 
 
 def _modified(info: Mapping[str, Any]) -> str:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
+from fsspec import AbstractFileSystem
+from fsspec.implementations.memory import MemoryFileSystem
 
 import faulty_s3
 import s3_server
@@ -251,3 +253,37 @@ def test_a_source_of_any_fsspec_file_system_is_listed() -> None:
     assert [(batch.name, batch.files, batch.size, batch.is_marked) for batch in listing.batches] == [("b", 1, 4, True)]
     files.rm("/incoming", recursive=True)
     assert Store(Source(address="memory://incoming"), BatchRules()).look().files == 0
+
+
+class StandInListing(MemoryFileSystem):
+    """A store that has no listing of a whole tree, as SFTP; each folder is listed until it fails."""
+
+    find = AbstractFileSystem.find
+    store: ClassVar[dict[str, Any]] = {}
+    pseudo_dirs: ClassVar[list[str]] = [""]
+    fails: ClassVar[dict[str, OSError]] = {}
+
+    def ls(self, path: str, **options: Any) -> Any:
+        """Return the folder's entries, or raise its error."""
+        if path in self.fails:
+            raise self.fails[path]
+        return super().ls(path, **options)
+
+
+def test_a_folder_that_cannot_be_listed_is_not_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With fsspec's own walk, a batch would be announced without some of its files."""
+    store, files = Store(Source(address="memory://incoming"), BatchRules()), StandInListing()
+    monkeypatch.setattr(store, "_files", files)
+    for path in ("b/part-0", "b/sub/part-1", "b/_SUCCESS"):
+        files.pipe(f"/incoming/{path}", b"data")
+    assert store.look().files == 3
+
+    files.fails["/incoming/b/sub"] = OSError("the connection is lost")
+    with pytest.raises(OSError, match="lost"):
+        store.look()
+
+    files.fails["/incoming/b/sub"] = PermissionError("no right to list it")
+    assert store.look().oddities == {"b": "'/incoming/b/sub' may not be read (no right to list it)"}
+
+    files.fails["/incoming/b/sub"] = FileNotFoundError("deleted meanwhile")
+    assert store.look().files == 2
