@@ -19,6 +19,7 @@ from ptjob_provider.airflow.task_session import Fate, fate_in_trigger
 from ptjob_provider.core.diagnosis import Limits
 from ptjob_provider.core.errors import PTJobError
 from ptjob_provider.core.identity import JobRef
+from ptjob_provider.core.run.api_errors import ApiErrors
 from ptjob_provider.core.run.cleanup import delete_if_unfinished
 from ptjob_provider.core.run.follow import follow
 from ptjob_provider.core.run.preemptions import next_attempt_at
@@ -161,7 +162,8 @@ class PyTorchJobTrigger(BaseTrigger):
             self.log.info("%s was deleted: its task is %s", ref, state)
 
     async def _follow(self, submission: Submission) -> JobOutcome:
-        connection = await ConnectionArgs.of(self).async_resolve()
+        errors = ApiErrors(str(submission.ref), self.log.warning, timeout=config.SECTION_OPTIONS.api_error_timeout())
+        connection = await errors.answer(ConnectionArgs.of(self).async_resolve)
         state = TrainingState(None if self.progress is None else LinePattern(self.progress))
         self._task_log = ContinuedLog(self.task_instance, submission.ref.uid, logger=self.log, state=state)
         try:

@@ -26,18 +26,21 @@ from airflow_adapter.stand_ins import (
 from airflow_adapter.stand_ins import log_line as line
 from airflow_versions import since
 from ptjob_provider.airflow import supervisor
+from ptjob_provider.airflow.connection import ConnectionArgs, ConnectionMissing
 from ptjob_provider.airflow.operators import PyTorchJobOperator
 from ptjob_provider.airflow.outcome import JobEvent, TriggerFailed
 from ptjob_provider.airflow.task_log import progress_store
 from ptjob_provider.airflow.task_log.progress_store import PROGRESS
 from ptjob_provider.airflow.task_log.rate_limiter import RateLimiter
 from ptjob_provider.core.backend import Observation
+from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.identity import UNFOLLOWED_ANNOTATION
 from ptjob_provider.core.run.outcome import Outcome
 
 if TYPE_CHECKING:
     from airflow_adapter.stand_ins import FakeComms
     from fakes import ScriptedBackend
+    from ptjob_provider.airflow.connection import ResolvedConnection
     from ptjob_provider.airflow.triggers import PyTorchJobTrigger
 
 KEY = ("team", "digits")
@@ -177,17 +180,39 @@ async def test_the_event_tells_how_the_job_ended(
     assert log_of(made) == ["line 1", "line 2"]
 
 
-async def test_an_error_of_ours_is_an_event_that_is_not_retried(
+@pytest.mark.skips_waits
+async def test_a_trigger_that_cannot_connect_waits_until_it_can(
+    monkeypatch: pytest.MonkeyPatch, backend: ScriptedBackend, comms: FakeComms
+) -> None:
+    """As a triggerer that starts while a secrets backend is away: none of its tasks fails."""
+    show(backend, "Succeeded")
+    resolve, failures = ConnectionArgs.async_resolve, [ConnectionMissing("away"), InvalidSpec("no number")]
+
+    async def resolve_later(args: ConnectionArgs) -> ResolvedConnection:
+        if failures:
+            raise failures.pop()
+        return await resolve(args)
+
+    monkeypatch.setattr(ConnectionArgs, "async_resolve", resolve_later)
+
+    received = JobEvent.from_dict(await fired(trigger()))
+
+    assert received.required_outcome().outcome is Outcome.SUCCEEDED
+
+
+async def test_a_wrong_setting_of_the_triggerer_is_an_event_that_can_be_retried(
     monkeypatch: pytest.MonkeyPatch, comms: FakeComms
 ) -> None:
+    """The job is not changed, and the worker may have another setting."""
     monkeypatch.setenv("AIRFLOW__PTJOB__BACKEND", "elsewhere")
+    monkeypatch.setenv("AIRFLOW__PTJOB__API_ERROR_TIMEOUT", "0")
 
     event = await fired(trigger())
 
     assert event.keys() == EVENT_FIELDS
     with pytest.raises(TriggerFailed, match=r"\[ptjob\] backend") as error:
         JobEvent.from_dict(event).required_outcome()
-    assert not error.value.retryable
+    assert error.value.retryable
 
 
 async def test_an_unexpected_error_is_an_event_that_can_be_retried(backend: ScriptedBackend, comms: FakeComms) -> None:

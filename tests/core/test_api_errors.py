@@ -80,7 +80,7 @@ async def followed(backend: ScriptedBackend, sink: ListSink, **how: Any) -> Any:
 
 
 def about_refusals(sink: ListSink) -> list[str]:
-    return [text for text in sink.notices if "API server" in text]
+    return [text for text in sink.notices if "a request about the job" in text or "answers again" in text]
 
 
 @pytest.mark.parametrize("refusal", REFUSALS, ids=str)

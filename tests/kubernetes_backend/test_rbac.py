@@ -162,7 +162,7 @@ async def test_a_training_that_started_while_its_pods_could_not_be_watched_is_no
         async with asyncio.timeout(PATIENCE):
             await _noticed("waits", sink, following)
             account.take_away("pods", "watch")
-            await _noticed("refuses a request", sink, following)
+            await _noticed("a request about the job is refused", sink, following)
             account.create_secret("later")
             await asyncio.to_thread(account.wait_for_training, submission.ref)
             object.__setattr__(limits, "start_timeout", 1.0)  # it passes now, however slow this machine is

@@ -109,7 +109,7 @@ class ApiErrors:
         now = asyncio.get_running_loop().time()
         if not self._began:
             self._tell(
-                f"{self._job}: the API server refuses a request about the job: {error}. The job is left as it is, and "
+                f"{self._job}: a request about the job is refused: {error}. The job is left as it is, and "
                 f"the request is repeated for up to {self._timeout:.0f} s"
             )
         lasted = now - self._began.setdefault(request, now)
@@ -127,7 +127,7 @@ class ApiErrors:
 
     def _given_up(self, error: PTJobError, lasted: float) -> ClusterUnavailable:
         return ClusterUnavailable(
-            f"{self._job}: the API server has refused a request about the job for {lasted:.0f} s: {error}. The job was "
+            f"{self._job}: a request about the job has been refused for {lasted:.0f} s: {error}. The job was "
             f"left as it is. Check the credential, the Role (deploy/base: get, list "
             f"and watch of jobs and pods, get of pods/log) and any proxy in front of the API server",
             code=error.code if isinstance(error, ClusterError) else 0,
