@@ -41,21 +41,22 @@ _SECRET_KEYS = {
 }
 
 
-def secrets_in(kubeconfig: str | None) -> tuple[str, ...]:
+def secrets_in(kubeconfig: str | None) -> tuple[tuple[str, str | None], ...]:
     """Return the credentials of all users of a kubeconfig, and the environment of their credential plugins.
 
-    A text that is not a kubeconfig counts as one secret, because its content is unknown.
+    A variable has its name, by which Airflow decides whether it is a secret. A text that is not a kubeconfig counts as
+    one secret, because its content is unknown.
     """
     try:
         config = yaml.safe_load(kubeconfig) if kubeconfig else {}
     except yaml.YAMLError:
         config = None
     if not isinstance(config, dict):
-        return (str(kubeconfig),)
+        return ((str(kubeconfig), None),)
     return tuple(_secrets(config.get("users")))
 
 
-def _secrets(value: Any) -> Iterator[str]:
+def _secrets(value: Any) -> Iterator[tuple[str, str | None]]:
     if isinstance(value, list):
         for item in value:
             yield from _secrets(item)
@@ -63,7 +64,7 @@ def _secrets(value: Any) -> Iterator[str]:
         return
     for key, item in value.items():
         if isinstance(item, str) and (key in _SECRET_KEYS or (key == "value" and "name" in value)):
-            yield item
+            yield item, None if key in _SECRET_KEYS else str(value["name"])
         yield from _secrets(item)
 
 
@@ -114,8 +115,8 @@ class PyTorchJobHook(KubernetesHook):
     def conn_extras(self) -> dict[str, Any]:
         """The connection's extras; reading them makes Airflow's logs mask the secrets of a kubeconfig."""
         extras: dict[str, Any] = self.connection.extra_dejson if self.connection else {}
-        for secret in secrets_in(_kubeconfig(extras)):
-            mask_secret(secret)
+        for secret, name in secrets_in(_kubeconfig(extras)):
+            mask_secret(secret, name)
         return extras
 
     async def read_connection(self) -> None:
@@ -132,8 +133,8 @@ class PyTorchJobHook(KubernetesHook):
         except AirflowNotFoundException:
             raise ConnectionMissing.in_triggerer(self.conn_id) from None
         self.conn_extras = await answered(get_async_extra_dejson(self.connection))
-        for secret in secrets_in(_kubeconfig(self.conn_extras)):
-            await answered(amask_secret(secret))
+        for secret, name in secrets_in(_kubeconfig(self.conn_extras)):
+            await answered(amask_secret(secret, name))
 
     def backend(self) -> Backend:
         """Return the back-end that `[ptjob] backend` names.

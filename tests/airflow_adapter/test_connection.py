@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 TOKEN, PASSWORD, PLUGIN_SECRET = "canary-token-4711", "canary-password-4712", "canary-plugin-4713"
 USERS = [
     {"name": "a", "user": {"token": TOKEN, "password": PASSWORD}},
-    {"name": "b", "user": {"exec": {"command": "login", "env": [{"name": "KEY", "value": PLUGIN_SECRET}]}}},
+    {"name": "b", "user": {"exec": {"command": "login", "env": [{"name": "AWS_SECRET_KEY", "value": PLUGIN_SECRET}]}}},
+    {"name": "c", "user": {"exec": {"command": "login", "env": [{"name": "AWS_PROFILE", "value": "default"}]}}},
 ]
 KUBECONFIG = {"apiVersion": "v1", "kind": "Config", "users": USERS}
 
@@ -187,13 +188,14 @@ def test_the_connections_namespace_is_the_default_one(monkeypatch: pytest.Monkey
 
 
 def test_credentials_of_a_connection_are_masked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also inside a kubeconfig that is given as one text."""
+    """Also inside a kubeconfig that is given as one text; a plugin's other variables are ordinary words."""
     define(monkeypatch, kube_config=json.dumps(KUBECONFIG))
 
     PyTorchJobHook().backend()
 
     said = str(redact(f"{TOKEN} {PASSWORD} {PLUGIN_SECRET}"))
     assert not {TOKEN, PASSWORD, PLUGIN_SECRET} & set(said.split())
+    assert redact("the default queue") == "the default queue"
 
 
 def test_a_configuration_does_not_show_its_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
