@@ -150,12 +150,26 @@ def asset_state(trigger: Any) -> Any:
     return getattr(trigger, "asset_state_store", None)
 
 
+def variable(key: str) -> str | None:
+    """Return a Variable of Airflow's database in a task; None if there is none.
+
+    `Variable.get` (3.1 to 3.4) returns its default also if the API refuses or does not answer.
+
+    Raises:
+        AirflowRuntimeError: Airflow's API did not respond.
+    """
+    answer = comms().send(GetVariable(key=key))
+    if getattr(answer, "error", ErrorType.VARIABLE_NOT_FOUND) is not ErrorType.VARIABLE_NOT_FOUND:
+        raise AirflowRuntimeError(answer)
+    return getattr(answer, "value", None)
+
+
 def variable_keys(prefix: str) -> list[str]:
     """Return the keys of the Variables with this prefix; before Airflow 3.3, only the key that was set last."""
     if _IS_3_3:
         return list(Variable.keys(prefix=prefix))
-    key = Variable.get(_index(prefix), default=None)
-    return [key] if key and Variable.get(key, default=None) is not None else []
+    key = variable(_index(prefix))
+    return [key] if key and variable(key) is not None else []
 
 
 async def variable_keys_from_trigger(comms: Any, prefix: str) -> list[str]:

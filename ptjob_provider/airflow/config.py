@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from airflow.sdk import Variable
-
 from ptjob_provider.airflow import compat
 from ptjob_provider.airflow.compat import conf
 from ptjob_provider.core.errors import InvalidSpec, PTJobError
@@ -136,7 +134,7 @@ def foreign_origin() -> str:
     if option("instance"):
         return ""
     keys = compat.variable_keys(KEY_PREFIX)
-    return origin_mismatch({key: str(Variable.get(key, default="")) for key in keys}, _here())
+    return origin_mismatch({key: compat.variable(key) or "" for key in keys}, _here())
 
 
 def _here() -> str:

@@ -225,7 +225,7 @@ class ClaimBatchesOperator(BaseOperator):
         if is_copy := config.foreign_origin():
             self.log.warning("the batches of other runs stay reserved: %s", is_copy)
         key = f"ptjob_ledger_{hashlib.sha256(str(store).encode()).hexdigest()[:16]}"
-        seen = set(json.loads(Variable.get(key, default="[]")))
+        seen = set(json.loads(compat.variable(key) or "[]"))
         still, decisions = {str(own)}, []
         for reservation in store.open_reservations():
             run, owner = reservation.run, reservation.run.installation.name

@@ -178,6 +178,20 @@ def test_a_run_that_airflow_does_not_know_gives_its_batches_back(airflow: StandI
     assert names(claim(url)) == ["b1", "b2"]
 
 
+def test_a_run_is_not_forgotten_because_its_variable_cannot_be_read(
+    airflow: StandInAirflow, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Airflow's own reader returns its default then; the batches of a run that is gone would stay reserved for ever."""
+    airflow.happen("b1")
+    claim(url, "before")
+    with monkeypatch.context() as patch:
+        patch.setattr(airflow, "_variable", Mock(side_effect=AirflowRuntimeError(ErrorResponse())))
+        with pytest.raises(AirflowException, match="how the runs stand"):
+            claim(url)
+
+    assert names(claim(url)) == ["b1"]
+
+
 @pytest.fixture
 def staging(airflow: StandInAirflow, monkeypatch: pytest.MonkeyPatch) -> Callable[..., AbstractContextManager[None]]:
     """Return a context in which another Airflow, `staging`, executes the tasks; its own runs have failed."""

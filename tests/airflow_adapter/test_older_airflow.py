@@ -188,7 +188,7 @@ class AirflowWithoutListing(FakeComms):
         if isinstance(message, PutVariable):
             self.variables[message.key] = str(message.value)
             return None
-        if isinstance(message, GetVariable):
+        if isinstance(message, GetVariable) and not self.refuses:
             found = self.variables.get(message.key)
             missing = ErrorResponse(error=ErrorType.VARIABLE_NOT_FOUND)
             return missing if found is None else VariableResult(key=message.key, value=found)
@@ -217,6 +217,18 @@ def test_a_copy_that_has_deleted_the_id_gets_another_one(airflow: AirflowWithout
     del airflow.variables[f"{KEY_PREFIX}{first}"]
 
     assert config.read() != first
+
+
+def test_an_id_that_cannot_be_read_is_not_replaced(airflow: AirflowWithoutListing) -> None:
+    """Airflow's own reader returns its default then; the jobs of before would belong to nobody."""
+    first = config.read()
+    airflow.refuses = True
+
+    with pytest.raises((ConnectionError, config.InstanceUnknown)):
+        config.read()
+
+    airflow.refuses = False
+    assert config.read() == first
 
 
 async def test_a_request_goes_on_after_its_caller_is_cancelled() -> None:
