@@ -37,8 +37,8 @@ from ptjob_provider.airflow.task_log import TaskLog, add_rest_of_log
 from ptjob_provider.airflow.task_session import airflow_errors
 from ptjob_provider.airflow.triggers import PyTorchJobTrigger
 from ptjob_provider.core import kinds
-from ptjob_provider.core.errors import JobFailed, JobNotFound
-from ptjob_provider.core.identity import JobRef
+from ptjob_provider.core.errors import InvalidSpec, JobFailed, JobNotFound
+from ptjob_provider.core.identity import JobRef, is_object_name
 from ptjob_provider.core.outgoing import outgoing
 from ptjob_provider.core.run.api_errors import ApiErrors
 from ptjob_provider.core.run.follow import follow
@@ -123,6 +123,9 @@ class PyTorchJobSensor(BaseSensorOperator):
     def poke(self, context: Any) -> bool | PokeReturnValue:
         """Check once whether the job exists, is still the same job, and has ended."""
         with airflow_errors(), failure_reported(context, self.log) as report:
+            if not is_object_name(str(self.job_name)):
+                allowed = "allowed: a job's full name; a template that finds none renders None"
+                raise InvalidSpec.of("job_name", self.job_name, allowed)
             connection = self._connection()
             expected = self._expected(context)
             job = asyncio.run(self._find(connection, expected.get("kind")))
