@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Self
 from ptjob_provider.airflow.compat import (
     AirflowException,
     AirflowFailException,
-    AirflowRuntimeError,
     AirflowTaskTimeout,
     TaskDeferralError,
 )
@@ -238,9 +237,9 @@ def _cause(error: BaseException) -> str:
 
 
 def push(ti: Any, xcoms: Mapping[str, Any], log: Any) -> None:
-    """Push XComs; a refusal by Airflow does not change how the try ends."""
+    """Push XComs; an error of Airflow, or of its XCom backend, does not change how the try ends."""
     try:
         for key, value in xcoms.items():
             ti.xcom_push(key=key, value=outgoing(value, log.warning))
-    except (AirflowRuntimeError, OSError) as error:
+    except Exception as error:  # noqa: BLE001 - any error is only logged
         log.warning("the result could not be pushed as XComs: %s", error)

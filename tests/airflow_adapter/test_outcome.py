@@ -154,22 +154,26 @@ def test_every_error_has_a_cause_for_programs(
 
 
 class StandInThatTakesNothing(StandInTaskInstance):
-    """A task instance whose XCom push fails because the API server is unavailable."""
+    """A task instance whose XCom push fails with an error of Airflow's API, or of a custom XCom backend."""
+
+    error: Exception = ConnectionError("it is away")
 
     def xcom_push(self, key: str, value: Any) -> None:
-        """Raise an error."""
-        raise ConnectionError("the API server is away")
+        """Raise the error."""
+        raise self.error
 
 
-def test_xcoms_that_airflow_does_not_take_change_nothing_about_a_tasks_end() -> None:
+@pytest.mark.parametrize("error", [ConnectionError("it is away"), RuntimeError("it is away")], ids=repr)
+def test_xcoms_that_airflow_does_not_take_change_nothing_about_a_tasks_end(error: Exception) -> None:
     """Errors stay errors and successes stay successes; the log has the failure."""
-    log = ListLogger()
+    ti, log = StandInThatTakesNothing(), ListLogger()
+    ti.error = error
 
-    with pytest.raises(ClusterUnavailable), failure_reported(context(StandInThatTakesNothing()), log):
+    with pytest.raises(ClusterUnavailable), failure_reported(context(ti), log):
         raise ClusterUnavailable("no answer")
-    push_result(StandInThatTakesNothing(), {}, log)
+    push_result(ti, {}, log)
 
-    assert log.warnings == ["the result could not be pushed as XComs: the API server is away"] * 2
+    assert log.warnings == ["the result could not be pushed as XComs: it is away"] * 2
 
 
 # --- a success
