@@ -27,7 +27,7 @@ from ptjob_provider.airflow.links import (
 from ptjob_provider.airflow.masking import mask_credentials
 from ptjob_provider.airflow.pod_operator import PodOperatorNames, with_secrets
 from ptjob_provider.airflow.waiting import StoppableLoop
-from ptjob_provider.core.errors import PTJobError
+from ptjob_provider.core.errors import InvalidSpec, PTJobError
 from ptjob_provider.core.identity import Owner, stem_of
 from ptjob_provider.core.spec import JOB_FIELDS, CodeSource, TrainingJob
 from ptjob_provider.core.spec.limits import LIMITS, given_limits
@@ -209,8 +209,8 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
         config_file: overrides the connection: path of a kubeconfig, on workers and triggerers. None: the connection's.
         cluster_context: overrides the connection: the kubeconfig's context. None: the connection's.
         deferrable: wait in the triggerer, without a worker slot. Default `[operators] default_deferrable`.
-        wait_for_completion: False: return as soon as the job exists, with its reference (see `PyTorchJobSensor`).
-            Default True.
+        wait_for_completion: False: return as soon as the job exists, with its reference (see `PyTorchJobSensor`);
+            refused with `outlets`. Default True.
         exact_name: keep the name literally, without the hash that makes two runs distinct. Default False.
         on_finish_action: what to do with the job's object once log, pod history and outputs are saved: `keep_job`
             (default: until its time to live is over, 7 days unless set), `delete_job` or `delete_succeeded_job`.
@@ -359,6 +359,9 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
     def _check(self, own: Mapping[str, Any]) -> None:
         """Check the arguments that the DAG file contains, except values from templates and other tasks."""
         check_arguments(self, own)
+        if self.outlets and not self.wait_for_completion:
+            allowed = "give the outlets to the task that waits, such as a PyTorchJobSensor"
+            raise InvalidSpec.of("wait_for_completion", self.wait_for_completion, allowed)
         with self.errors_as_given():
             job = check_fields(self, self._fields())
         if job is not None:

@@ -152,7 +152,7 @@ class ClaimBatchesOperator(BaseOperator):
     Args:
         ledger: a `DataLedger`, or its first argument.
         name: the ledger's name, if `ledger` is a text.
-        training_task_id: the task that trains; all instances of a mapped task must succeed.
+        training_task_id: the task that trains, and waits for its job; all instances of a mapped task must succeed.
         manifest: a file to write for the training, at a path or an address for `ObjectStoragePath` that workers and
             training can both reach; a template. It has one line per batch with a JSON object: id, uri, files, bytes,
             modified, new (true or false).
@@ -181,6 +181,10 @@ class ClaimBatchesOperator(BaseOperator):
         with airflow_errors():
             if not self.dag.has_task(self.training_task_id):
                 raise InvalidSpec.of("training_task_id", self.training_task_id, f"{self.dag_id} has no such task")
+            training = self.dag.get_task(self.training_task_id)
+            if not getattr(training, "partial_kwargs", vars(training)).get("wait_for_completion", True):
+                allowed = "it does not wait for its job; allowed: a task that does, such as a PyTorchJobSensor"
+                raise InvalidSpec.of("training_task_id", self.training_task_id, allowed)
             with self.ledger.open() as store:
                 self._record(store, context)
                 reserved = self._reserve(store, _reserver(context["ti"], self.training_task_id))

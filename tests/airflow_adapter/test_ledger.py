@@ -318,6 +318,20 @@ def test_without_the_ledger_the_task_is_retried(airflow: StandInAirflow, tmp_pat
     assert not isinstance(error.value, AirflowFailException)
 
 
+@pytest.mark.parametrize("is_mapped", [False, True])
+def test_a_training_task_that_does_not_wait_is_refused(airflow: StandInAirflow, url: str, *, is_mapped: bool) -> None:
+    """It succeeds when its job is submitted, and the batches would count as trained whatever becomes of the job."""
+    with DAG("retrain", schedule=None):
+        task = ClaimBatchesOperator(task_id="claim", ledger=url)
+        if is_mapped:
+            PyTorchJobOperator.partial(task_id="train", wait_for_completion=False).expand(image=["digits"])
+        else:
+            PyTorchJobOperator(task_id="train", wait_for_completion=False, image="digits")
+
+    with pytest.raises(AirflowFailException, match=r"training_task_id: 'train' is not allowed; .*PyTorchJobSensor"):
+        task.execute(context(StandInTaskInstance(dag_id="retrain", task_id="claim")))
+
+
 def test_a_training_task_that_is_not_there_is_refused(airflow: StandInAirflow, url: str) -> None:
     """No training would ever succeed, and all batches would stay new."""
     with pytest.raises(

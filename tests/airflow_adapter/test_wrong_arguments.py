@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk import DAG, BaseOperator, literal
+from airflow.sdk import DAG, Asset, BaseOperator, literal
 
 from ptjob_provider.airflow.decorators import pytorch_job_task
 from ptjob_provider.airflow.operators import PyTorchJobOperator
 from ptjob_provider.airflow.sensors import PyTorchJobSensor
 
 IMAGE = {"image": "digits"}
+MODEL = Asset("digits-model")
 PYTORCHJOB = "apiVersion: kubeflow.org/v1\nkind: {}\nmetadata: {{name: digits}}\nspec: {{}}\n"
 WHOLE = "a whole number, at least"
 SECONDS = "a number of seconds above 0, or a timedelta"
@@ -29,6 +30,7 @@ MISTAKES: tuple[tuple[dict[str, Any], str, str, str, str], ...] = (
     ({"kind": "TrainJob", "manifest": PYTORCHJOB.format("PyTorchJob")}, "kind", "'TrainJob'", "the manifest's", ""),
     ({"kind": "TrainJob", "gang": True, "model": "pvc://runs/{{ ds }}"}, "gang", "True", "podGroupPolicy says it", ""),
     ({"manifest": PYTORCHJOB.format("PyTorchJob"), "runtime": "mine"}, "runtime", "'mine'", "a PyTorchJob has no", ""),
+    ({"wait_for_completion": False, "outlets": [MODEL]}, "wait_for_completion", "False", "give the outlets to", ""),
     ({"deferrable": "False"}, "deferrable", "'False'", "True or False, without quotes", ""),
     ({"on_finish_action": "keep_pod"}, "on_finish_action", "'keep_pod'", "allowed: keep_job, delete_job", "keep_job"),
     ({"start_timeout": "20m"}, "start_timeout", "'20m'", SECONDS, ""),
