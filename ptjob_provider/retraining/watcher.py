@@ -11,6 +11,7 @@ import random
 import re
 import time
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from airflow.sdk.definitions.asset import AssetNameRef
 
@@ -26,13 +27,15 @@ if TYPE_CHECKING:
     from ptjob_provider.retraining.batches import Listing
 
 _URL = re.compile(r"(?!file:|local:|https?:)[a-z][a-z0-9+.-]*://[^/]+.*|(file|local):///.*")
-_SECRET = re.compile(r"secret|password|token|credential|(^|_)key$|sas|passphrase", re.IGNORECASE)
+_SECRET = re.compile(r"secret|password|token|credential|(^|_)key$|sas|passphrase|connection_?str", re.IGNORECASE)
 
 
 def source(value: Any) -> str:
     """Return the address as text, if it is an absolute path or a supported URL."""
     is_address = isinstance(value, str) or hasattr(value, "__fspath__") or hasattr(value, "protocol")
     address = str(value) if is_address else ""
+    if ":" in urlsplit(address).netloc.rpartition("@")[0]:
+        raise InvalidSpec.at("source", "a password is not allowed; secrets belong in a connection: conn_id=…")
     if address.startswith("/") or _URL.fullmatch(address):
         return address
     allowed = "allowed: a directory's absolute path, or a URL such as 's3://bucket/incoming', without templates"
