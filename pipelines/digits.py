@@ -52,7 +52,7 @@ def compare(scalars: dict, champion: str) -> str:
 
 @dsl.component(base_image=STEP_IMAGE, install_kfp_package=False)
 def promote(model: dsl.Input[dsl.Model], scalars: dict, champion: str) -> str:
-    """Promote the model to champion, and return its address.
+    """Promote the model to champion unless a better one is it by now, and return the champion's address.
 
     Args:
         model: the model; only its address is passed.
@@ -61,13 +61,23 @@ def promote(model: dsl.Input[dsl.Model], scalars: dict, champion: str) -> str:
     """
     import json  # noqa: PLC0415 - only this function's source is in the pipeline
     import shutil  # noqa: PLC0415 - as above
+    from pathlib import Path  # noqa: PLC0415 - as above
+    from tempfile import TemporaryDirectory  # noqa: PLC0415 - as above
 
     from ptjob_provider.kfp.claim_paths import find_output  # noqa: PLC0415 - as above
 
     folder = find_output(champion)
     folder.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(find_output(model), folder / "model.pt")
-    (folder / "scalars.json").write_text(json.dumps(scalars))
+    file = folder / "scalars.json"
+    to_beat = json.loads(file.read_text())["held_out/accuracy"] if file.is_file() else "NaN"
+    if float(scalars["held_out/accuracy"]) < float(to_beat):
+        print(f"another run has promoted a better model: {champion}/model.pt")
+        return f"{champion}/model.pt"
+    with TemporaryDirectory(dir=folder) as new:
+        shutil.copyfile(find_output(model), Path(new, "model.pt"))
+        Path(new, "scalars.json").write_text(json.dumps(scalars))
+        for name in ("scalars.json", "model.pt"):  # each is whole at any moment
+            Path(new, name).replace(folder / name)
     print(f"{model.metadata['uri']} is the champion now: {champion}/model.pt")
     return f"{champion}/model.pt"
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import runpy
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from kfp import dsl
 
 from installed import ROOT
 
@@ -53,6 +55,40 @@ def test_a_champion_is_followed_by_what_is_better(claim: Path, accuracy: Any, be
     compare = program("digits", "compare")
 
     assert compare(scalars={"held_out/accuracy": accuracy}, champion=CHAMPION) == said
+
+
+@pytest.mark.parametrize(("accuracy", "kept"), [(0.5, "before"), (0.7, "trained"), (0.8, "trained")])
+def test_a_model_that_was_better_when_it_was_compared_replaces_no_better_one(
+    claim: Path, accuracy: float, kept: str
+) -> None:
+    """Another run may have promoted one since. An equal one is promoted: this step may have been ended half-way."""
+    promote_to(claim, 0.7, content="before")
+
+    promote_to(claim, accuracy, content="trained")
+
+    assert (claim / "champion" / "model.pt").read_text() == kept
+
+
+def test_a_promotion_that_breaks_off_leaves_the_champion_as_it_is(claim: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    promote_to(claim, 0.5, content="before")
+
+    def copy_half(source: Path, target: Path) -> None:
+        target.write_text("trai")
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(shutil, "copyfile", copy_half)
+    with pytest.raises(OSError, match="no space"):
+        promote_to(claim, 0.8, content="trained")
+
+    assert {path.name for path in (claim / "champion").iterdir()} == {"model.pt", "scalars.json"}
+    assert (claim / "champion" / "model.pt").read_text() == "before"
+
+
+def promote_to(claim: Path, accuracy: float, *, content: str) -> None:
+    """Promote a model of this accuracy."""
+    (claim / "trained.pt").write_text(content)
+    model = dsl.Model(name="trained", metadata={"uri": "pvc://digits/trained.pt", "model_artifact": "reference"})
+    program("digits", "promote")(model=model, scalars={"held_out/accuracy": accuracy}, champion=CHAMPION)
 
 
 def results(claim: Path, *accuracies: Any) -> list[dict[str, Any]]:
