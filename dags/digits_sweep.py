@@ -9,6 +9,7 @@ To adapt it: expand over any field (`args`, `env`, `image`, `workers` …), or o
 
 from __future__ import annotations
 
+import math
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -44,12 +45,15 @@ with DAG(
 
     @task
     def best(results: Iterable[dict[str, Any]]) -> dict[str, Any]:
-        """Print the accuracy of every training; return the model of the best."""
+        """Print the accuracy of every training; return the model of the best, whose accuracy is a number."""
         # The results are in the order of the expansion. `strict=True` would request one result too many, and Airflow
         # would log an error.
         trained = list(zip(LEARNING_RATES, results, strict=False))
         for rate, result in trained:
             print(f"learning rate {rate}: accuracy {accuracy(result):.4f}")
+        trained = [pair for pair in trained if not math.isnan(accuracy(pair[1]))]
+        if not trained:
+            raise ValueError("the accuracy of no training is a number")
         rate, winner = max(trained, key=lambda pair: accuracy(pair[1]))
         print(f"best is {rate}: {winner['model']['uri']}")
         return dict(winner["model"])
