@@ -270,9 +270,11 @@ async def test_each_replica_sees_only_its_own_devices(machine: Callable[..., Wor
     world = machine(gpus=4, environment=environment() | {"CUDA_VISIBLE_DEVICES": "4,5,6,7"})
     program = "import os; print(os.environ['CUDA_VISIBLE_DEVICES'])"
 
-    ref, _ = await world.run(world.job("gpus", program, program + "; import time; time.sleep(.5)", container=gpus(2)))
-
-    first, second = [(await world.text(ref, f"gpus-{pod}-0"))[0].split(",") for pod in ("master", "worker")]
+    job = world.job("gpus", f"{program}\n{held()}", program, **{**STATE, "container": STATE["container"] | gpus(2)})
+    ref = await world.submit(job)
+    second = (await world.line(ref, "gpus-worker-0", ",")).text.split(",")
+    world.release()  # only now: the workers are stopped when the master has ended
+    first = (await world.text(ref, "gpus-master-0"))[0].split(",")
     assert sorted([*first, *second]) == ["4", "5", "6", "7"]
 
 

@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 _POLL_INTERVAL = 0.2
 """Seconds between polls."""
 
-_START_TIMEOUT = 30.0
+_START_TIMEOUT = 120.0
 _LOOK_TIMEOUT = 300.0
 
 
