@@ -285,7 +285,8 @@ class ClaimArrivalTrigger(ArrivalTrigger):
     Args:
         claim: the claim's name.
         namespace: the claim's namespace. None: the connection's, else that of the triggerer's pod.
-        kubernetes_conn_id: the connection to the cluster; ignored if jobs run on this machine.
+        kubernetes_conn_id: the connection to the cluster; ignored if jobs run on this machine. None: no connection, as
+            for a triggerer in the claim's own cluster.
         in_cluster: whether to use the service account of the triggerer's pod. None: the connection's value, as for the
             next two.
         config_file: path of a kubeconfig on the triggerer.
