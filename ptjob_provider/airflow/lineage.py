@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 MAX_BYTES = 64 * 1024
 """Maximum bytes of an event's extra, which is read from Airflow's database with every list of the asset's events."""
 
+EVENTFUL = Asset | AssetRef | AssetAlias
+"""Types of the outlets for which Airflow creates an event when the task succeeds."""
+
 _MODEL = ("uri", "claim", "path", "bytes", "sha256")
 _TFEVENTS = ("uri", "claim", "path", "last_step")
 _JOB = ("attempt", "start", "end", "queue_seconds", "run_seconds", "restarts", "gpu_seconds")

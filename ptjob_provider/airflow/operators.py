@@ -17,7 +17,7 @@ from ptjob_provider.airflow import config
 from ptjob_provider.airflow.arguments import FILES, check_arguments, check_fields, is_checked_later, pattern
 from ptjob_provider.airflow.compat import TaskDeferralError, conf
 from ptjob_provider.airflow.connection import DEFAULT_CONN_ID, ConnectionArgs
-from ptjob_provider.airflow.lineage import TellsLineage, is_wanted, model_extra, publish, revision_of
+from ptjob_provider.airflow.lineage import EVENTFUL, TellsLineage, is_wanted, model_extra, publish, revision_of
 from ptjob_provider.airflow.links import (
     PyTorchJobLink,
     PyTorchJobLogsLink,
@@ -359,8 +359,8 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
     def _check(self, own: Mapping[str, Any]) -> None:
         """Check the arguments that the DAG file contains, except values from templates and other tasks."""
         check_arguments(self, own)
-        if self.outlets and not self.wait_for_completion:
-            allowed = "give the outlets to the task that waits, such as a PyTorchJobSensor"
+        if not self.wait_for_completion and any(isinstance(outlet, EVENTFUL) for outlet in self.outlets):
+            allowed = "allowed with an asset in `outlets`: True; its event has the model, which is not there yet"
             raise InvalidSpec.of("wait_for_completion", self.wait_for_completion, allowed)
         with self.errors_as_given():
             job = check_fields(self, self._fields())

@@ -183,7 +183,7 @@ class ClaimBatchesOperator(BaseOperator):
                 raise InvalidSpec.of("training_task_id", self.training_task_id, f"{self.dag_id} has no such task")
             training = self.dag.get_task(self.training_task_id)
             if not getattr(training, "partial_kwargs", vars(training)).get("wait_for_completion", True):
-                allowed = "it does not wait for its job; allowed: a task that does, such as a PyTorchJobSensor"
+                allowed = "allowed: a task that waits for its job; when this one ends, nothing has been trained"
                 raise InvalidSpec.of("training_task_id", self.training_task_id, allowed)
             with self.ledger.open() as store:
                 self._record(store, context)

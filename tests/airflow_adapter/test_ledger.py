@@ -328,7 +328,7 @@ def test_a_training_task_that_does_not_wait_is_refused(airflow: StandInAirflow, 
         else:
             PyTorchJobOperator(task_id="train", wait_for_completion=False, image="digits")
 
-    with pytest.raises(AirflowFailException, match=r"training_task_id: 'train' is not allowed; .*PyTorchJobSensor"):
+    with pytest.raises(AirflowFailException, match=r"training_task_id: 'train' is not allowed; .*waits for its job"):
         task.execute(context(StandInTaskInstance(dag_id="retrain", task_id="claim")))
 
 

@@ -30,7 +30,7 @@ MISTAKES: tuple[tuple[dict[str, Any], str, str, str, str], ...] = (
     ({"kind": "TrainJob", "manifest": PYTORCHJOB.format("PyTorchJob")}, "kind", "'TrainJob'", "the manifest's", ""),
     ({"kind": "TrainJob", "gang": True, "model": "pvc://runs/{{ ds }}"}, "gang", "True", "podGroupPolicy says it", ""),
     ({"manifest": PYTORCHJOB.format("PyTorchJob"), "runtime": "mine"}, "runtime", "'mine'", "a PyTorchJob has no", ""),
-    ({"wait_for_completion": False, "outlets": [MODEL]}, "wait_for_completion", "False", "give the outlets to", ""),
+    ({"wait_for_completion": False, "outlets": [MODEL]}, "wait_for_completion", "False", "True; its event has", ""),
     ({"deferrable": "False"}, "deferrable", "'False'", "True or False, without quotes", ""),
     ({"on_finish_action": "keep_pod"}, "on_finish_action", "'keep_pod'", "allowed: keep_job, delete_job", "keep_job"),
     ({"start_timeout": "20m"}, "start_timeout", "'20m'", SECONDS, ""),
