@@ -171,7 +171,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "api_error_timeout": _option(
         "Seconds for which the API server may refuse requests about an existing job (401, 403, 400, ...; such as "
         "during a change of RBAC) before a try fails with an error that is retried. The job continues. A server that "
-        "does not answer at all is waited for without a limit.",
+        "does not answer at all is waited for without a limit. Also for a triggerer that lacks the connection.",
         "900",
         "3600",
         kind="float",

@@ -33,6 +33,9 @@ A triggerer may start ten thousand triggers at once, and reading a connection is
 manages the triggerer's database rows.
 """
 
+_REFUSED = 5.0
+"""Seconds for which they share an error, as each of them asks again every few seconds."""
+
 
 class ConnectionMissing(PTJobError):
     """The connection that the task names is unknown to this process; another try may find it."""
@@ -148,16 +151,21 @@ class _ResolvedConnections:
 
     def __init__(self) -> None:
         self._locks: defaultdict[ConnectionArgs, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._cached: dict[ConnectionArgs, tuple[ResolvedConnection, float]] = {}
+        self._cached: dict[ConnectionArgs, tuple[ResolvedConnection | Exception, float]] = {}
 
     async def get(self, args: ConnectionArgs) -> ResolvedConnection:
-        """Return the connection, read again if the cached one is not fresh."""
+        """Return the connection, read again if the cached one is not fresh; an error counts for all callers, too."""
         async with self._locks[args]:
-            connection, read_at = self._cached.get(args, (None, 0.0))
-            if connection is None or time.monotonic() - read_at > FRESH:
-                connection = await args.resolve_uncached()
-                self._cached[args] = (connection, time.monotonic())
-            return connection
+            found, read_at = self._cached.get(args, (None, 0.0))
+            if found is None or time.monotonic() - read_at > (_REFUSED if isinstance(found, Exception) else FRESH):
+                try:
+                    found = await args.resolve_uncached()
+                except Exception as error:  # noqa: BLE001 - raised below
+                    found = error
+                self._cached[args] = (found, time.monotonic())
+            if isinstance(found, Exception):
+                raise found.with_traceback(None)
+            return found
 
 
 _resolved = OnePerLoop(_ResolvedConnections)

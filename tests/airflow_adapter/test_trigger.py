@@ -200,6 +200,22 @@ async def test_a_trigger_that_cannot_connect_waits_until_it_can(
     assert received.required_outcome().outcome is Outcome.SUCCEEDED
 
 
+async def test_a_connection_that_cannot_be_read_is_asked_for_once_by_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand tasks ask again every few seconds."""
+    asked: list[ConnectionArgs] = []
+
+    async def refuse(args: ConnectionArgs) -> ResolvedConnection:
+        asked.append(args)
+        raise ConnectionMissing("away")
+
+    monkeypatch.setattr(ConnectionArgs, "resolve_uncached", refuse)
+
+    found = await asyncio.gather(*(ConnectionArgs().async_resolve() for _ in range(3)), return_exceptions=True)
+
+    assert [type(each) for each in found] == [ConnectionMissing] * 3
+    assert len(asked) == 1
+
+
 async def test_a_wrong_setting_of_the_triggerer_is_an_event_that_can_be_retried(
     monkeypatch: pytest.MonkeyPatch, comms: FakeComms
 ) -> None:

@@ -104,7 +104,7 @@ def test_earlier_tries_are_looked_for_until_that_is_allowed(
     recalled = asyncio.run(second.training._earlier_tries())
 
     assert recalled.load() is not None
-    assert "answers again" in second.output.getvalue()
+    assert "answered again" in second.output.getvalue()
 
 
 async def test_a_job_that_cannot_be_taken_over_is_followed_all_the_same() -> None:

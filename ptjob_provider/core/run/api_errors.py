@@ -30,6 +30,11 @@ _PAUSE = (1.0, 5.0)
 """Minimum and maximum seconds between retries of refused requests. The maximum is shorter than the time for which a
 back-end keeps its cache of a job without followers."""
 
+_ADVICE = (
+    ". Check the credential, the Role (deploy/base: get, list and watch of jobs and pods, get of pods/log) and any "
+    "proxy in front of the API server"
+)
+
 
 class ApiErrors:
     """Retries requests about one job.
@@ -123,13 +128,12 @@ class ApiErrors:
             return
         lasted = asyncio.get_running_loop().time() - self._began.pop(request)
         if not self._began:
-            self._tell(f"{self._job}: the API server answers again, after {lasted:.0f} s")
+            self._tell(f"{self._job}: its requests are answered again, after {lasted:.0f} s")
 
     def _given_up(self, error: PTJobError, lasted: float) -> ClusterUnavailable:
         return ClusterUnavailable(
-            f"{self._job}: a request about the job has been refused for {lasted:.0f} s: {error}. The job was "
-            f"left as it is. Check the credential, the Role (deploy/base: get, list "
-            f"and watch of jobs and pods, get of pods/log) and any proxy in front of the API server",
+            f"{self._job}: a request about the job has been refused for {lasted:.0f} s: {error}. The job was left as "
+            f"it is{_ADVICE if isinstance(error, ClusterError) else ''}",
             code=error.code if isinstance(error, ClusterError) else 0,
         )
 
