@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,8 @@ _SECRET_KEYS = {
     *("token", "password", "client-key-data"),
     *("id-token", "access-token", "refresh-token", "client-secret", "idp-refresh-token"),
 }
+_SECRET_NAME = re.compile(r"pass|key|cred", re.IGNORECASE)
+"""Matches names of a plugin's variables whose values are masked, besides those that Airflow takes for secrets."""
 
 
 def secrets_in(kubeconfig: str | None) -> tuple[tuple[str, str | None], ...]:
@@ -64,7 +67,8 @@ def _secrets(value: Any) -> Iterator[tuple[str, str | None]]:
         return
     for key, item in value.items():
         if isinstance(item, str) and (key in _SECRET_KEYS or (key == "value" and "name" in value)):
-            yield item, None if key in _SECRET_KEYS else str(value["name"])
+            name = None if key in _SECRET_KEYS else str(value["name"])
+            yield item, None if name and _SECRET_NAME.search(name) else name
         yield from _secrets(item)
 
 

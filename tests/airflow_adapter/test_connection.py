@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 TOKEN, PASSWORD, PLUGIN_SECRET = "canary-token-4711", "canary-password-4712", "canary-plugin-4713"
 USERS = [
     {"name": "a", "user": {"token": TOKEN, "password": PASSWORD}},
-    {"name": "b", "user": {"exec": {"command": "login", "env": [{"name": "AWS_SECRET_KEY", "value": PLUGIN_SECRET}]}}},
+    {
+        "name": "b",
+        "user": {"exec": {"command": "login", "env": [{"name": "GOOGLE_CREDENTIALS", "value": PLUGIN_SECRET}]}},
+    },
     {"name": "c", "user": {"exec": {"command": "login", "env": [{"name": "AWS_PROFILE", "value": "default"}]}}},
 ]
 KUBECONFIG = {"apiVersion": "v1", "kind": "Config", "users": USERS}
@@ -284,7 +287,8 @@ class TestInTriggerer:
     async def test_a_connection_that_was_missing_is_looked_for_again(
         self, monkeypatch: pytest.MonkeyPatch, comms: FakeComms
     ) -> None:
-        """A missing connection is not cached."""
+        """That it was missing counts for a few seconds."""
+        monkeypatch.setattr("ptjob_provider.airflow.connection._REFUSED", 0.0)
         access = ConnectionArgs(kubernetes_conn_id="gpu_cluster")
         with pytest.raises(ConnectionMissing):
             await access.async_resolve()
