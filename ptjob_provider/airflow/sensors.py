@@ -123,9 +123,9 @@ class PyTorchJobSensor(BaseSensorOperator):
     def poke(self, context: Any) -> bool | PokeReturnValue:
         """Check once whether the job exists, is still the same job, and has ended."""
         with airflow_errors(), failure_reported(context, self.log) as report:
-            if not is_object_name(str(self.job_name)):
-                allowed = "allowed: a job's full name; a template that finds none renders None"
-                raise InvalidSpec.of("job_name", self.job_name, allowed)
+            for name, value in (("job_name", self.job_name), ("namespace", self.namespace or "default")):
+                if not is_object_name(str(value)):
+                    raise InvalidSpec.of(name, value, "allowed: a full name; a template that finds none renders None")
             connection = self._connection()
             expected = self._expected(context)
             job = asyncio.run(self._find(connection, expected.get("kind")))

@@ -53,13 +53,16 @@ def show(backend: ScriptedBackend, job: Manifest | None) -> None:
     backend.worlds = [Observation(job=job)]
 
 
-@pytest.mark.parametrize("name", ["None", None, ""])
-def test_a_name_that_a_template_has_not_found_is_refused(backend: ScriptedBackend, name: Any) -> None:
+@pytest.mark.parametrize(
+    ("field", "value"), [("job_name", "None"), ("job_name", None), ("job_name", ""), ("namespace", "None")]
+)
+def test_a_name_that_a_template_has_not_found_is_refused(backend: ScriptedBackend, field: str, value: Any) -> None:
     """No job can have it, and the sensor would wait for its timeout, a week."""
     given = sensor(job_name="{{ ti.xcom_pull('train', key='job_name') }}")
-    given.job_name = name  # as Airflow renders it
+    given.job_name = "digits"
+    setattr(given, field, value)  # as Airflow renders it
 
-    with pytest.raises(AirflowFailException, match=rf"job_name: {name!r} is not allowed"):
+    with pytest.raises(AirflowFailException, match=rf"{field}: {value!r} is not allowed"):
         given.poke(context())
 
 
