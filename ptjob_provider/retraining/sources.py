@@ -333,7 +333,7 @@ def _in_store(files: Any, url: str) -> Iterator[StoredFile]:
         if not name.startswith(prefix) or name.rstrip("/") == root:
             continue
         is_folder = info["type"] != "file" or name.endswith("/")
-        path = name.removeprefix(prefix).rstrip("/")
+        path = name.removeprefix(prefix).rstrip("/") + ("/" if "trouble" in info else "")
         mark = next((str(info[key]) for key in _MARKS if info.get(key)), "")
         yield StoredFile(path, info["size"] or 0, mark, _modified(info), is_folder, info.get("trouble", ""))
 

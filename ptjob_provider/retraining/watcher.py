@@ -11,7 +11,6 @@ import random
 import re
 import time
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from airflow.sdk.definitions.asset import AssetNameRef
 
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from ptjob_provider.retraining.batches import Listing
 
 _URL = re.compile(r"(?!file:|local:|https?:)[a-z][a-z0-9+.-]*://[^/]+.*|(file|local):///.*")
+_PASSWORD = re.compile(r":/{1,2}[^/@]*:[^/@]*@")
 _SECRET = re.compile(r"secret|password|token|credential|(^|_)key$|sas|passphrase|connection_?str", re.IGNORECASE)
 
 
@@ -34,7 +34,7 @@ def source(value: Any) -> str:
     """Return the address as text, if it is an absolute path or a supported URL."""
     is_address = isinstance(value, str) or hasattr(value, "__fspath__") or hasattr(value, "protocol")
     address = str(value) if is_address else ""
-    if ":" in urlsplit(address).netloc.rpartition("@")[0]:
+    if _PASSWORD.search(address):
         raise InvalidSpec.at("source", "a password is not allowed; secrets belong in a connection: conn_id=…")
     if address.startswith("/") or _URL.fullmatch(address):
         return address

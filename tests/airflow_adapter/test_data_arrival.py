@@ -425,6 +425,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"storage_options": {"client_kwargs": {"aws_session_token": "s"}}}, "'aws_session_token' is not allowed"),
     ({"storage_options": {"connection_string": "AccountKey=s"}}, "'connection_string' is not allowed"),
     ({"source": "sftp://me:secret-word@host/in"}, "source: a password is not allowed"),
+    ({"source": "simplecache::sftp:/me:secret-word@host/in"}, "source: a password is not allowed"),
     ({"storage_options": {"when": object()}}, "only JSON values are allowed"),
     ({"batch": "folders"}, "batch: 'folders' is not allowed; allowed: folder, file"),
     ({"pattern": ""}, "pattern: '' is not allowed"),

@@ -272,7 +272,7 @@ class StandInListing(MemoryFileSystem):
 
 def test_a_folder_that_cannot_be_listed_is_not_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """With fsspec's own walk, a batch would be announced without some of its files."""
-    store, files = Store(Source(address="memory://incoming"), BatchRules()), StandInListing()
+    store, files = Store(Source(address="memory://incoming"), BatchRules(pattern="b*")), StandInListing()
     monkeypatch.setattr(store, "_files", files)
     for path in ("b/part-0", "b/sub/part-1", "b/_SUCCESS"):
         files.pipe(f"/incoming/{path}", b"data")
@@ -287,3 +287,7 @@ def test_a_folder_that_cannot_be_listed_is_not_left_out(monkeypatch: pytest.Monk
 
     files.fails["/incoming/b/sub"] = FileNotFoundError("deleted meanwhile")
     assert store.look().files == 2
+
+    files.pipe("/incoming/private/part-0", b"data")
+    files.fails["/incoming/private"] = PermissionError("no right to list it")
+    assert not store.look().oddities

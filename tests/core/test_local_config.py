@@ -82,6 +82,8 @@ def test_only_variables_that_every_program_needs_are_inherited() -> None:
         ({}, 2, ["0", "1"]),
         ({"CUDA_VISIBLE_DEVICES": "3,GPU-8932f937,5"}, 2, ["3", "GPU-8932f937"]),
         ({"CUDA_VISIBLE_DEVICES": "3"}, 2, ["3"]),
+        ({"CUDA_VISIBLE_DEVICES": "3, 4,-1,5"}, 4, ["3", "4"]),
+        ({"CUDA_VISIBLE_DEVICES": "-1"}, 2, []),
         ({"CUDA_VISIBLE_DEVICES": ""}, 2, []),
     ],
 )

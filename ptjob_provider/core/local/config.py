@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from ptjob_provider.core.errors import InvalidSpec, in_ptjob
@@ -87,10 +88,15 @@ def base_environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def gpu_ids(environment: Mapping[str, str], most: int) -> list[str]:
-    """Return the ids of at most this many GPUs: of those that `CUDA_VISIBLE_DEVICES` allows, or of all."""
+    """Return the ids of at most this many GPUs: of those that `CUDA_VISIBLE_DEVICES` allows, or of all.
+
+    CUDA ignores what follows the first id that is none, such as -1.
+    """
     allowed = environment.get("CUDA_VISIBLE_DEVICES")
-    ids = map(str, range(most)) if allowed is None else filter(None, allowed.split(","))
-    return list(ids)[:most]
+    if allowed is None:
+        return [str(number) for number in range(most)]
+    ids = (each.strip() for each in allowed.split(","))
+    return list(takewhile(lambda each: each[:1] not in {"", "-"}, ids))[:most]
 
 
 def untagged(image: str) -> str:
