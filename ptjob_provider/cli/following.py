@@ -193,7 +193,7 @@ class Following:
 
         `ref` is set as soon as the job exists, so that an interrupt before the TensorBoard is created can name the job.
         """
-        named = job.in_namespace(self.target.namespace)
+        named = job if job.named_namespace else job.in_namespace(self.target.namespace)
         exact_name = has_literal_name(job) if self.exact_name is None else self.exact_name
 
         async def known(submission: Submission) -> None:

@@ -148,7 +148,7 @@ async def show(target: Target, name: str, selection: Selection, *, replica: str 
         return
     names = {each.name: f"[{each.role}-{each.index}] " for each in kinds.replicas(job)}
     names |= {each: f"[{step}] " for step, each in kinds.unranked(job).items()}
-    if not every:
+    if not every or not names:
         names = {find_replica(job, replica): ""}
     prints = [_print_replica(backend, ref, pod, selection, prefixes=names) for pod in names]
     reasons = await asyncio.gather(*prints) if selection.follow else [await each for each in prints]

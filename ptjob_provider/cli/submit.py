@@ -303,7 +303,7 @@ def render(target: Target, /, *, output: str, **given: Any) -> None:
     job = described_job(target, given)
     installation = target.settings.installation()
     rendered = kinds.requested_kind(job, preferred=installation.kind).render(
-        job.in_namespace(target.namespace),
+        job if job.named_namespace else job.in_namespace(target.namespace),
         owner=owner_of_call("rendered"),
         attempt=1,
         exact_name=has_literal_name(job),

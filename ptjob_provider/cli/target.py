@@ -75,11 +75,12 @@ class Target:
             return self.requested_namespace or "default"
         if not self.kubeconfigs and _POD_NAMESPACE.is_file():
             return _POD_NAMESPACE.read_text().strip()
-        if self._pipe:
+        namespace = context_namespace(self.kubeconfigs, self.context)
+        if not namespace and self._pipe:
             from ptjob_provider.core.errors import InvalidSpec
 
             raise InvalidSpec(f"-n is missing: {self._pipe} is a pipe, which is read once, for its server")
-        return context_namespace(self.kubeconfigs, self.context) or "default"
+        return namespace or "default"
 
     @property
     def _pipe(self) -> Path | None:

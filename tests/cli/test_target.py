@@ -261,6 +261,9 @@ def test_a_kubeconfig_may_be_a_pipe(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert (named.namespace, named.words_for("ml", "digits")) == ("ml", "-n ml digits")
     result = CliRunner().invoke(main, ["--kubeconfig", str(pipe), "list"])
     assert (result.exit_code, f"-n is missing: {pipe} is a pipe" in result.output) == (2, True)
+    (tmp_path / "job.yaml").write_text("kind: PyTorchJob\nname: digits\nimage: digits:1\nnamespace: ml\n")
+    result = CliRunner().invoke(main, ["--kubeconfig", str(pipe), "render", "-f", str(tmp_path / "job.yaml")])
+    assert "namespace: ml" in result.output
 
 
 def test_in_a_pod_a_kubeconfig_that_is_missing_is_said_and_nothing_else(
