@@ -31,6 +31,7 @@ def code(value: Any) -> CodeSource:
         ("git@git.example:team/mnist.git", True),
         ("git.example:team/mnist.git", True),
         ("git.example:team/mnist@2.git", True),
+        ("ssh://git.example/mnist@2.git", True),
     ],
 )
 def test_an_address_of_git_is_enough(address: str, is_over_ssh: bool) -> None:  # noqa: FBT001 - a table
@@ -47,6 +48,7 @@ def test_an_address_of_rsync_is_enough(address: str, is_over_ssh: bool) -> None:
     """Arena's form, and rsync's own; over ssh it looks like git's form, so that it needs a prefix."""
     assert (code(address).rsync, code(address).source, code(address).is_over_ssh) == (address, address, is_over_ssh)
     assert code({"rsync": "ann@data.example:/code/mnist"}).is_over_ssh
+    assert code({"rsync": "data.example:./mnist@2"}).is_over_ssh
 
 
 def test_a_path_is_a_folder_of_this_machine(tmp_path: Path) -> None:
@@ -105,6 +107,9 @@ def test_an_invalid_source_of_code_is_refused_by_its_field(value: Any, words: st
         "oauth2:tops3cret@git.example/mnist.git",
         "ann:tops3cret@git.example:team/mnist.git",
         "ann:tops3cret@git.example::team/mnist",
+        "git+https://oauth2:tops3cret@git.example/mnist.git",
+        "git+https://tops3cret@git.example/mnist.git",
+        "git+ssh://git:tops3cret@git.example/mnist.git",
     ],
 )
 def test_an_address_with_a_credential_is_refused_without_repeating_it(address: str) -> None:
@@ -116,6 +121,11 @@ def test_an_address_with_a_credential_is_refused_without_repeating_it(address: s
         code(address)
 
     assert "tops3cret" not in str(error.value)
+
+
+def test_a_path_that_looks_like_a_password_is_refused_with_another_way_to_write_it() -> None:
+    with pytest.raises(InvalidSpec, match=r"in the path, write ssh://host/path, or host:\./path for rsync"):
+        code("git.example:mnist@2.git")
 
 
 @each_row(

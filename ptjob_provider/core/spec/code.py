@@ -24,7 +24,7 @@ _SYNC = r"GIT_SYNC_|GITSYNC_|GIT_SSH_|GIT_KNOWN_HOSTS$|RSYNC_PASSWORD$"
 _CREDENTIAL = r"USERNAME|PASSWORD|TOKEN|SECRET|PRIVATE_KEY|ASKPASS"
 _NO_CREDENTIAL = r"_(FILE|PATH)$"
 _GIT = r"(?:https?|ssh|git)://[^\s/]\S*|[^\s/:-][^\s/:]*:(?!:)\S+"
-_WITH_CREDENTIAL = r"(?i)https?://[^/?#]*@|(?:[a-z]+://)?[^/@]*:[^/@]*@"
+_WITH_CREDENTIAL = r"(?i)(?:[a-z]+\+)?https?://[^/?#]*@|(?:[a-z][a-z\d+.-]*://)?[^/@]*:[^/@]*@"
 """Matches an address with a password, also without a scheme, and one of HTTP with a user, who is often a token."""
 _RSYNC = r"rsync://[^\s/]+/\S+|[^\s/:-][^\s/:]*::?\S+"
 _REF = r"(?!-)[^\s~^:?*\[\\]+"
@@ -54,7 +54,7 @@ def _address(pattern: str) -> parsers.Reader[str]:
                 field,
                 "the address has a user or a password in it, which would be shown wherever the job is, and is often a"
                 " token; leave out what is before the @, and give a `secret`, or the variables GIT_SYNC_USERNAME and"
-                " GIT_SYNC_PASSWORD in `env`",
+                " GIT_SYNC_PASSWORD in `env`; if the @ is in the path, write ssh://host/path, or host:./path for rsync",
             )
         try:
             urlsplit(address)  # refuses half an IPv6 address, which would end the program that fetches the code
