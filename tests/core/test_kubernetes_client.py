@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import re
 import socket
@@ -265,10 +266,22 @@ async def test_the_proxy_of_the_environment_is_used_and_no_netrc(
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
-async def test_a_proxy_gets_its_password_and_no_error_quotes_it(scheme: str) -> None:
-    """The address of a proxy is part of the client's errors; of an error in a log the causes are shown, too."""
+@each_row(
+    ("start", "secret"),
+    [
+        ("http://alice:hunter%202@", "alice:hunter 2"),
+        ("alice:hunter2@", "alice:hunter2"),
+        ("http://alice:hunter#2@", "alice:hunter#2"),
+        ("alice:hunter/[@://2@", "alice:hunter/[@://2"),
+    ],
+)
+async def test_a_proxy_gets_its_password_and_no_error_quotes_it(scheme: str, start: str, secret: str) -> None:
+    """The address of a proxy is part of the client's errors; of an error in a log the causes are shown, too.
+
+    As in curl, the scheme may be missing.
+    """
     async with stand_in_api_server(*[503] * 2) as server:
-        proxy = server.url.replace("//", "//alice:hunter%202@")
+        proxy = server.url.replace("http://", start)
         cluster = {"server": f"{scheme}://api.invalid", "proxy-url": proxy}
         config = json.loads(server.config().kube_config or "")
         config["clusters"][0]["cluster"] = cluster
@@ -277,7 +290,8 @@ async def test_a_proxy_gets_its_password_and_no_error_quotes_it(scheme: str) -> 
 
     assert all(isinstance(each, ClusterUnavailable) for each in refusals)
     assert "hunter" not in "".join(text for each in refusals for text in traceback.format_exception(each))  # type: ignore[arg-type]
-    assert ["Proxy-Authorization: Basic YWxpY2U6aHVudGVyIDI=" in head for head in server.heads] == [True, True]
+    sent = f"Proxy-Authorization: Basic {base64.b64encode(secret.encode()).decode()}"
+    assert [sent in head for head in server.heads] == [True, True]
 
 
 async def _opened(client: Client) -> None:

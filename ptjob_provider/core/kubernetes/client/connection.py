@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import socket
 import ssl
 from typing import TYPE_CHECKING
@@ -48,7 +49,7 @@ class Connection:
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
-        self._proxy, secret = _without_secret(endpoint.proxy or _ambient_proxy(endpoint.host) or "")
+        self._proxy, secret = _without_secret(endpoint.proxy or _ambient_proxy(endpoint.host))
         self._proxy_headers = secret if endpoint.host.startswith("https:") else {}
         connector = aiohttp.TCPConnector(limit=0, ssl=_trust(endpoint))
         self._session = aiohttp.ClientSession(
@@ -75,7 +76,7 @@ class Connection:
             headers=headers,
             data=None if body is None else json.dumps(body),
             timeout=limits,
-            proxy=self._proxy or None,
+            proxy=self._proxy,
             proxy_headers=self._proxy_headers,
             server_hostname=self.endpoint.tls_server_name,
         )
@@ -88,7 +89,7 @@ class Connection:
             f"{self.endpoint.host}{path}?{urlencode(query)}",
             protocols=("v4.channel.k8s.io",),
             headers=headers,
-            proxy=self._proxy or None,
+            proxy=self._proxy,
             proxy_headers=self._proxy_headers,
             server_hostname=self.endpoint.tls_server_name,
             max_msg_size=0,
@@ -116,14 +117,21 @@ def _ambient_proxy(server: str) -> str | None:
     return None if proxy_bypass(parts.hostname or "") else getproxies().get(parts.scheme)
 
 
-def _without_secret(proxy: str) -> tuple[str, dict[str, str]]:
-    """Return a proxy's address without user and password, which aiohttp's errors would quote, and a header of these."""
-    secret, _, place = urlsplit(proxy).netloc.rpartition("@")
+def _without_secret(proxy: str | None) -> tuple[str | None, dict[str, str]]:
+    """Return a proxy's address without user and password, which aiohttp's errors would quote, and a header of these.
+
+    As in curl, the scheme may be missing. The password may have characters that are not allowed in an address.
+    """
+    if not proxy:
+        return None, {}
+    address = proxy if re.match(r"[\w+.-]+://", proxy) else f"http://{proxy}"
+    scheme, _, rest = address.partition("://")
+    secret, _, place = rest.rpartition("@")
     if not secret:
-        return proxy, {}
+        return address, {}
     user, _, password = map(unquote, secret.partition(":"))
     value = base64.b64encode(f"{user}:{password}".encode()).decode()
-    return urlsplit(proxy)._replace(netloc=place).geturl(), {"Proxy-Authorization": f"Basic {value}"}
+    return f"{scheme}://{place}", {"Proxy-Authorization": f"Basic {value}"}
 
 
 def _trust(endpoint: Endpoint) -> ssl.SSLContext:
