@@ -33,8 +33,10 @@ if TYPE_CHECKING:
     from ptjob_provider.core.status import JobStatus
 
 
-_VARIABLES = re.compile(r"(^|\.)env($|[.\[])(?!.*\.valueFrom\.)")
+_VARIABLES = re.compile(r"(^|\.)(env($|[.\[])(?!.*\.valueFrom\.)|env(_f|F)rom(\[\d+\])?$)")
 """Matches the path of a container's variables and of all that is in them, but for the names of Secrets and keys."""
+_HAS_VARIABLES = re.compile(r"\benv(_?from)?\W{0,3}:", re.IGNORECASE)
+"""Matches the text of a map, an object, YAML or JSON that has variables in it."""
 
 
 class PTJobError(Exception):
@@ -71,9 +73,10 @@ class InvalidSpec(PTJobError, ValueError):
 
         Their names are cut at the first `=`: a variable that was written `NAME=VALUE` has become a name.
         """
-        if value is not None and _VARIABLES.search(field):
+        shown = _short(value)
+        if value is not None and (_VARIABLES.search(field) or _HAS_VARIABLES.search(shown)):
             return cls.at(field.partition("=")[0], f"this value is not allowed; {allowed}")
-        error = cls(f"{field}: {_short(value)} is not allowed; {allowed}")
+        error = cls(f"{field}: {shown} is not allowed; {allowed}")
         error.field, error.value, error.allowed, error.shows_value = field, value, allowed, True
         return error
 

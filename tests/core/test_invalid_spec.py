@@ -21,7 +21,10 @@ def test_an_error_may_leave_its_value_out() -> None:
     assert (error.field, error.shows_value) == ("env.TOKEN", False)
 
 
-@each_row("field", ["env", "worker.env[0]", "env_vars.env.A=canary", "spec.template.spec.containers[0].env"])
+@each_row(
+    "field",
+    ["env", "worker.env[0]", "env_vars.env.A=canary", "spec.template.spec.containers[0].env", "containers[0].envFrom"],
+)
 def test_an_error_about_a_variable_never_shows_what_was_given(field: str) -> None:
     """Neither under another name; that a part is missing is said, and which Secret."""
     error = InvalidSpec.of(field, {"A": "canary"}, "allowed: a list")

@@ -39,7 +39,7 @@ def test_a_jobs_own_namespace_wins_over_a_default(values: dict[str, Any], namesp
     ("values", "message"),
     [
         ({"env_from": [{"secret": ""}]}, "env_from[0].secret: '' is not allowed"),
-        ({"env_from": [{"prefix": "A_"}]}, "env_from[0]: ['prefix'] is not allowed"),
+        ({"env_from": [{"prefix": "A_"}]}, "env_from[0]: this value is not allowed; allowed: {"),
         ({"init_containers": [{"image": "a"}]}, "init_containers[0].name: None is not allowed"),
         ({"pod_template": {"kind": "Deployment"}}, "pod_template.kind: 'Deployment' is not allowed; allowed: Pod"),
         ({"pod_template": "spec: ["}, "pod_template: not one sound YAML document; line 1"),
@@ -168,13 +168,19 @@ _REFUSED = ["canary"], {"secret": "s", "key": "k", "value": "canary"}, {"canary"
         {"env": [{"name": "TOKEN=canary"}]},
         {"env": [{"name": "TOKEN", "valueFrom": "canary"}]},
         {"worker": {"env": ["TOKEN=canary"]}},
+        {"worker": [{"env": {"TOKEN": "canary"}}]},
+        {"worker": '{"env": {"TOKEN": "canary"}}'},
+        {"init_containers": {"name": "a", "env": [{"name": "TOKEN", "value": "canary"}]}},
+        {"pod_template": {"spec": {"containers": {"env": [{"name": "TOKEN", "value": "canary"}]}}}},
+        {"env_from": ["TOKEN=canary"]},
+        {"env_from": {"TOKEN": "canary"}},
     ],
 )
 def test_a_refused_variable_does_not_tell_its_value(given: Any) -> None:
     """A secret in the wrong field does not get into a log through the error message."""
     said = refusal(**given)
 
-    assert "env" in said
+    assert said.startswith(next(iter(given)))
     assert "canary" not in said
 
 
