@@ -92,6 +92,12 @@ class TestFinding:
         assert missing(path).retryable is retryable
         assert "code=" not in missing(f"/{path}").resolution + missing(f"s3://bucket/{path}").resolution
 
+    def test_a_program_that_does_not_start_may_be_a_script_without_its_interpreter(self) -> None:
+        """The runtime's words are those for a wrong architecture."""
+        found = judged(end(code=255, message="exec /app/train.sh: exec format error"))
+
+        assert "architecture of the nodes, or begin the script with #!" in found.resolution
+
     def test_a_program_that_an_image_should_have_is_not_sought_in_a_folder(self) -> None:
         """Examples are torchrun and absolute paths."""
         for program in ("torchrun", "/opt/train"):

@@ -215,7 +215,7 @@ _HOPELESS = (
     _MODULE,
     _IMAGE,
     _CODE,
-    _hopeless("Build the image for the architecture of the nodes", r": exec format error"),
+    _hopeless("Build the image for the architecture of the nodes, or begin the script with #!", r": exec format error"),
     _hopeless("Have each process use a GPU of its own", NCCL_MISUSED.pattern),
 )
 _SERVER = Hint(
