@@ -97,14 +97,28 @@ async def test_a_kubeconfig_that_breaks_while_it_is_used_is_a_refusal(tmp_path: 
                 await backend.inspect_outputs(ref, outputs, since=datetime.now(UTC))
 
 
-async def test_a_refused_job_has_the_servers_words_also_where_its_fields_cannot_be_looked_up() -> None:
-    """They are looked up for the old operator's CRD; an account may have no right to, which is not the fault."""
+@each_row(
+    ("answer", "error", "words"),
+    [
+        (403, InvalidSpec, "must be positive"),
+        (404, InvalidSpec, "must be positive"),
+        ((200, "<html>sign in</html>"), InvalidSpec, "must be positive"),
+        (503, ClusterUnavailable, "read /openapi/v3"),
+    ],
+)
+async def test_a_refused_job_has_the_servers_words_also_where_its_fields_cannot_be_looked_up(
+    answer: Any, error: type[Exception], words: str
+) -> None:
+    """They are looked up for the old operator's CRD; an account may have no right to, which is not the fault.
+
+    Neither is a gateway that does not pass the look-up on; where the look-up fails for a moment, a retry helps.
+    """
     job = recorded("pytorchjob-succeeded")
     invalid = (422, {"kind": "Status", "code": 422, "message": "spec.replicas: must be positive"})
     async with stand_in_api_server() as server:
-        server.answers = lambda line: invalid if line.startswith("POST") else 403
-        with pytest.raises(InvalidSpec, match="must be positive"):
-            await KubernetesBackend(server.config()).submit(job)
+        server.answers = lambda line: invalid if line.startswith("POST") else answer
+        with pytest.raises(error, match=words):
+            await KubernetesBackend(server.config(attempts=1)).submit(job)
 
 
 async def test_a_client_certificate_that_is_half_written_is_a_refusal_and_is_read_again(

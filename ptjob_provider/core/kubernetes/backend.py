@@ -11,6 +11,7 @@ from ptjob_provider.core import kinds
 from ptjob_provider.core.backend import Observation, View
 from ptjob_provider.core.errors import (
     ClusterError,
+    ClusterUnavailable,
     InvalidSpec,
     JobChanged,
     JobNotFound,
@@ -268,7 +269,9 @@ async def _send_or_adapt(
     except InvalidSpec:
         try:
             fields = await discovery.spec_fields(client, manifest)
-        except PermissionDenied:
+        except ClusterUnavailable:
+            raise
+        except ClusterError:
             fields = frozenset()
         older = kinds.named(manifest["kind"]).converted_for(manifest, fields) if fields else manifest
         if older == manifest:
