@@ -108,6 +108,19 @@ class TestEnding:
         assert ends_at(running, now=NOW, limits=limits, least=2) is None
         assert outlook(running, limits=limits, least=2).endswith("; there is no time limit")
 
+    def test_a_replica_of_a_training_that_cannot_start_ends_no_elastic_job_at_once(self) -> None:
+        """Its node may be at fault: the others run the same program, and may be about to run again."""
+        new, limits, last = PodHistory(waiting=(wait(WaitKind.BROKEN),)), Limits(), NOW + timedelta(minutes=20)
+        trained = replace(new, first_running_at=NOW)
+
+        def ends(record: PodHistory, seconds: float, least: int | None) -> bool:
+            now = NOW + timedelta(seconds=seconds)
+            return ending(record, WAITING, now=now, limits=limits, least=least) is not None
+
+        assert (ends(new, 0, 2), ends(trained, 0, None)) == (True, True)
+        assert (ends(trained, 1199, 2), ends(trained, 1200, 2)) == (False, True)
+        assert ends_at(trained, now=NOW, limits=limits, least=2) == last
+
     @each_row(
         ("waits", "phase", "cause", "text"),
         [

@@ -114,6 +114,16 @@ async def test_an_elastic_training_is_kept_though_one_of_its_replicas_does_not_s
         await asyncio.sleep(40 * MINUTE)
         assert (server.deleted, following.task.done()) == ([], False)
 
+        server.put("pods", {**running, "status": without_image()["status"]})  # it starts again
+        await asyncio.sleep(15 * MINUTE)
+        server.put("pods", running)
+        await asyncio.sleep(MINUTE)
+        assert (server.deleted, following.task.done()) == ([], False)
+
+        server.put("pods", {**running, "status": without_image()["status"]})
+        await asyncio.sleep(21 * MINUTE)
+        assert server.deleted == ["digits"]
+
 
 async def test_time_in_which_the_server_was_away_is_no_time_of_waiting(server: StandInCluster) -> None:
     async with followed() as following:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from ptjob_provider.core.backend import Observation
+import pods
+from ptjob_provider.core.backend import Observation, View
+from ptjob_provider.core.history import from_text, to_text
 from ptjob_provider.core.run.progress import JobProgress, ProgressUpdate
 from ptjob_provider.core.run.submit import Submission
 from ptjob_provider.core.status import JobPhase
@@ -230,3 +232,19 @@ def test_an_older_observation_does_not_undo_the_end_of_a_job() -> None:
     assert this.take(seen[0][0], now=NOW) == ProgressUpdate()
 
     assert (this.record, this.status) == (record, status)
+
+
+def test_a_new_follower_counts_no_wait_beside_an_elastic_training() -> None:
+    """The waits of replicas that the job does without begin when too few run, also if that is between two followers."""
+    job = recorded("pytorchjob-running")
+    job["spec"]["elasticPolicy"] = {"minReplicas": 1}
+    this = JobProgress(submission=Submission.of(job), mask=str)
+    image = {"waiting": {"reason": "ImagePullBackOff"}}
+    runs = pods.pod(pods.container(pods.RUNNING), name="w0", uid="u0")
+    stuck = pods.pod(pods.container(image), name="w1", uid="u1")
+
+    this.take(Observation(job=job, pods=[runs, stuck]), now=NOW)
+
+    later = NOW + timedelta(hours=1)
+    stored = from_text(to_text(this.counted(later, View(age=0, live=0))))
+    assert {wait.since for wait in stored.resumed(later).waiting} == {later}

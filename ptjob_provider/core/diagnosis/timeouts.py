@@ -12,7 +12,8 @@
     training exited with 0, a sidecar still runs                        after `sidecar_timeout`
     all pods have ended, one with a failure, and the job has not        after `start_timeout`
 
-While an elastic job has as many running replicas as it needs, it is not given up because others do not start.
+While an elastic job has as many running replicas as it needs, it is not given up because others do not start. When it
+has too few again, all waits begin anew, and none ends it at once.
 
 Times are measured by the clock of this process, from the first observation of the wait.
 """
@@ -115,11 +116,18 @@ def ending(
 
 
 def needed(history: PodHistory, least: int | None) -> PodHistory:
-    """Return the history without the waits of replicas that the job does without, while `least` others run."""
-    if least is None or len(history.running) < least:
+    """Return the history without the waits of replicas that the job does without, while `least` others run.
+
+    While too few run of a training that has run, a replica that cannot start has the start timeout: the others may be
+    about to run again.
+    """
+    if history.has_enough(least):
+        crashes = tuple(wait for wait in history.waiting if wait.kind is WaitKind.CRASH_LOOP)
+        return replace(history, waiting=crashes, queued_since=None)
+    if least is None or history.first_running_at is None:
         return history
-    crashes = tuple(wait for wait in history.waiting if wait.kind is WaitKind.CRASH_LOOP)
-    return replace(history, waiting=crashes, queued_since=None)
+    stuck = (replace(wait, kind=WaitKind.STUCK) if wait.kind is WaitKind.BROKEN else wait for wait in history.waiting)
+    return replace(history, waiting=tuple(stuck))
 
 
 def ends_at(history: PodHistory, *, now: datetime, limits: Limits, least: int | None = None) -> datetime | None:

@@ -255,12 +255,20 @@ class PodHistory:
     def resumed(self, now: datetime) -> Self:
         """Return the stored history for a new follower, whose waits have lasted as long as they were counted before."""
         if self.counted_at is None:
-            return self._with_waits(lambda _: now)
+            return self.begun_anew(now)
         return replace(self.postponed(now - self.counted_at), counted_at=None)
 
     def postponed(self, by: timedelta) -> Self:
         """Return the history with all waits begun later by this time, which does not count."""
         return self._with_waits(lambda since: since + by)
+
+    def begun_anew(self, now: datetime) -> Self:
+        """Return the history with all waits begun now."""
+        return self._with_waits(lambda _: now)
+
+    def has_enough(self, least: int | None) -> bool:
+        """Return whether as many replicas run as an elastic job needs; False for another job, which has no `least`."""
+        return least is not None and len(self.running) >= least
 
     def _with_waits(self, begun: Callable[[datetime], datetime]) -> Self:
         waiting = tuple(replace(wait, since=begun(wait.since)) for wait in self.waiting)

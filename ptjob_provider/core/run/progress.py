@@ -94,9 +94,13 @@ class JobProgress:
         return self.record or history.PodHistory()
 
     def counted(self, now: datetime, view: View) -> history.PodHistory:
-        """Return the pod history for a later follower: with the instant up to which its waits were counted."""
+        """Return the pod history for a later follower: with the instant up to which its waits were counted.
+
+        Waits do not count while an elastic job has enough running replicas.
+        """
         until = self.keep_time(now, view)
-        return replace(self.pods, counted_at=None if until == history.EARLIEST else until)
+        counts_anew = until == history.EARLIEST or self.pods.has_enough(self.least)
+        return replace(self.pods, counted_at=None if counts_anew else until)
 
     def keep_time(self, now: datetime, view: View) -> datetime:
         """Move the starts of all waits forward by the time in which nobody knew whether they lasted.
@@ -141,6 +145,8 @@ class JobProgress:
         self.least = kinds.kind_of(observation.job).least(observation.job)
         self._resize(observation.job)
         before = self.record or history.stored_in(observation.job).resumed(now)
+        if before.has_enough(self.least):  # waits count from the moment in which too few replicas run
+            before = before.begun_anew(now)
         replicas = len(self.submission.ranks) + len(kinds.unranked(observation.job))
         after = kinds.observe(before, observation.job, observation.pods, observation.events, now=now, replicas=replicas)
         after = self._masked(after)
