@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pods import NOW, POD, after, container, ended, look, pod
+from pods import NOW, POD, after, container, ended, look, pod, stamp
 from ptjob_provider.core.history import PodHistory, Restarts, Termination, Waiting, WaitKind, from_text, to_text
 from ptjob_provider.core.history.codec import MAX_TERMINATIONS, bounded
 from rows import each_row
@@ -111,6 +111,18 @@ class TestText:
         record = look(PodHistory(), *pods)
 
         assert look(record, *pods).terminations == record.terminations
+
+    def test_ends_without_a_time_do_not_take_turns(self) -> None:
+        """A pod that a node refused shows no container; with the time of each look it would always be the last."""
+        pods = [pod(phase="Failed", name=f"digits-worker-{number}", uid=f"u{number}") for number in range(70)]
+        record = look(PodHistory(), *pods)
+        assert look(record, *pods, at=60).terminations == record.terminations
+
+        disrupted = pod(phase="Failed", uid="u")
+        disrupted["status"]["conditions"] = [{"type": "DisruptionTarget", "lastTransitionTime": stamp(90)}]
+        record = look(record, *pods, disrupted, at=120)
+        assert record.terminations[-1].ended_at == after(90)
+        assert look(record, *pods, disrupted, at=180).terminations == record.terminations
 
     @given(replicas=st.lists(st.integers(0, 9), min_size=MAX_TERMINATIONS + 1, max_size=150), again=st.randoms())
     def test_what_was_dropped_stays_out_when_it_is_seen_again(self, replicas: list[int], again: Random) -> None:

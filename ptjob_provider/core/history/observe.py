@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.code.program import is_truncated, return_value_in
-from ptjob_provider.core.history.codec import bounded
+from ptjob_provider.core.history.codec import MAX_TERMINATIONS, bounded
 from ptjob_provider.core.history.pod_history import (
     EARLIEST,
     WORKLOAD,
@@ -265,6 +265,7 @@ def _pod_end(history: PodHistory, pod: Pod) -> Termination:
         disruption=pod.disruption,
         stopped=_was_stopped(history, pod, None),
         node=pod.node,
+        finished_at=_instant(pod.condition("DisruptionTarget").get("lastTransitionTime")),
     )
 
 
@@ -287,6 +288,8 @@ def _with_end(history: PodHistory, end: Termination, now: datetime) -> PodHistor
         # The pod's own reason may be written after the container's end. Everything else of an end stays as it was.
         known[end.key] = replace(before, disruption=end.disruption or before.disruption)
         return replace(history, terminations=tuple(known.values()))
+    if end.finished_at is None and len(known) >= MAX_TERMINATIONS:
+        return history  # it may have been dropped before; with the time of each look it would displace another
     if end.container and end.failed:
         known.pop(f"{end.pod_uid}//", None)
         known.pop(_reported_key(end.replica), None)
