@@ -34,8 +34,8 @@ KINDS = {"PyTorchJob": PYTORCHJOB, "TrainJob": TRAINJOB, "PyTorchTrainingJob": P
 
 PARTS: Mapping[str, Mapping[str, Any]] = {
     "elastic_policy": {
-        "min_replicas": 1,
-        "max_replicas": 3,
+        "min_replicas": 2,
+        "max_replicas": 2,
         "max_restarts": 4,
         "rdzv_backend": "etcd",
         "rdzv_host": "meet",

@@ -69,6 +69,7 @@ def test_an_elastic_job_trains_with_its_least_replicas() -> None:
 
     assert PYTORCHJOB.least(job) is None
     assert PYTORCHJOB.least({**job, "spec": {**job["spec"], "elasticPolicy": {"minReplicas": 2}}}) == 2
+    assert PYTORCHJOB.least({**job, "spec": {**job["spec"], "elasticPolicy": {"maxReplicas": 3}}}) == 3
 
 
 def test_a_jobs_own_deadline_is_counted_from_its_start() -> None:

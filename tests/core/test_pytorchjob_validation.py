@@ -157,11 +157,44 @@ def test_an_elastic_job_starts_within_its_limits_unless_it_is_scaled(replicas: i
         validate(manifest)
 
 
+@each_row(
+    ("policy", "workers", "others", "allowed"),
+    [
+        ({"minReplicas": 3, "maxReplicas": 3}, 2, "Master", ""),
+        ({"maxReplicas": 4}, 4, "Master", "4 (`minReplicas`) to 4 (`maxReplicas`) pods, a Master included"),
+        ({"maxReplicas": 4}, 2, "", "4 (`minReplicas`) to 4 (`maxReplicas`)"),
+        ({"minReplicas": 1}, 3, "", "1 (`minReplicas`) to 1 (`maxReplicas`)"),
+        ({"minReplicas": 2}, 2, "", ""),
+        ({}, 2, "Master", ""),
+    ],
+)
+def test_the_limits_of_an_elastic_job_are_those_of_the_operator(
+    policy: dict[str, int], workers: int, others: str, allowed: str
+) -> None:
+    """The operator gives them to a Master, too, and sets the one that is missing to the other (setElasticPolicy)."""
+    manifest = changed("manifest-args-only", (*WORKER, "replicas"), workers)
+    manifest["spec"]["elasticPolicy"] = policy
+    if not others:
+        del manifest["spec"]["pytorchReplicaSpecs"]["Master"]
+    if not allowed:
+        validate(manifest)
+        return
+
+    with pytest.raises(InvalidSpec) as error:
+        validate(manifest)
+    assert f"Worker.replicas: {workers} is not allowed; allowed: {allowed}" in str(error.value)
+
+
 def test_a_gang_is_not_larger_than_the_job() -> None:
-    """Its pods would wait for ever, as when only the number of workers was changed."""
+    """Its pods would wait for ever, as when only the number of workers was changed; without a gang nothing reads it."""
     manifest = changed("manifest-args-only", POLICY, {"schedulingPolicy": {"minAvailable": 2}})
+    pod = manifest["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]
+    pod["schedulerName"] = "volcano"
     validate(manifest)
     manifest["spec"]["runPolicy"]["schedulingPolicy"]["minAvailable"] = 3
+    pod["schedulerName"] = "default-scheduler"
+    validate(manifest)
+    pod["schedulerName"] = "volcano"
 
     with pytest.raises(InvalidSpec, match=r"schedulingPolicy\.minAvailable: 3 is not allowed; allowed: at most 2"):
         validate(manifest)

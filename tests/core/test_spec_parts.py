@@ -307,6 +307,8 @@ def test_pods_are_counted_with_rank_0_and_a_master_is_left_out_only_of_elastic_j
         ),
         ({"min_replicas": 2}, {"workers": 1}, "workers: 1 is not allowed; allowed: 2 (`min_replicas`) to"),
         ({"max_replicas": 2}, {"workers": 3}, "to 2 (`max_replicas`)"),
+        ({"min_replicas": 1}, {"workers": 3}, "allowed: 1 (`min_replicas`) to 1 (`max_replicas`)"),
+        ({"max_replicas": 4}, {"workers": 2}, "allowed: 4 (`min_replicas`) to 4 (`max_replicas`)"),
         ({}, {"master": {"cpu": 1}}, "master: leave it out: all pods of an elastic job"),
     ],
 )

@@ -66,6 +66,8 @@ _RDZV_BACKENDS = ("c10d", "etcd", "etcd-v2")
 _MANAGERS = ("kubeflow.org/training-operator", "kueue.x-k8s.io/multikueue")
 _NPROC = re.compile(r"auto|cpu|gpu|[1-9][0-9]*")
 _LONGEST_SERVICE = 63
+_WITHOUT_GANGS = {None, "", "default-scheduler"}
+"""Schedulers that read no `minAvailable`."""
 
 VOLCANO = "volcano"
 """Name of the scheduler that has queues of its own."""
@@ -143,7 +145,8 @@ class PyTorchJob(Kind):
 
     def least(self, job: Mapping[str, Any]) -> int | None:
         """Return the number of replicas with which an elastic job trains; None for all."""
-        return (job["spec"].get("elasticPolicy") or {}).get("minReplicas")
+        elastic = job["spec"].get("elasticPolicy") or {}
+        return elastic.get("minReplicas") or elastic.get("maxReplicas")
 
     def replicas(self, manifest: Mapping[str, Any]) -> tuple[Replica, ...]:
         """Return all replicas of the job, rank 0 first: the master if there is one, else worker 0."""
@@ -473,7 +476,8 @@ def _check_policies(spec: Mapping[str, Any], roles: Mapping[str, Any]) -> None:
             "spec.nprocPerNode", nproc, 'allowed: a text: "auto", "cpu", "gpu" or a number such as "2", quoted'
         )
     gang, pods = (run.get("schedulingPolicy") or {}).get("minAvailable") or 0, sum(map(count, roles.values()))
-    if gang > pods:
+    schedulers = {each["template"]["spec"].get("schedulerName") for each in roles.values()}
+    if gang > pods and schedulers - _WITHOUT_GANGS:
         raise InvalidSpec.of("spec.runPolicy.schedulingPolicy.minAvailable", gang, f"allowed: at most {pods}, all pods")
     if elastic is None:
         return
@@ -484,11 +488,11 @@ def _check_policies(spec: Mapping[str, Any], roles: Mapping[str, Any]) -> None:
             "spec.elasticPolicy.nProcPerNode", elastic["nProcPerNode"], "leave it out: spec.nprocPerNode is set"
         )
     _check_word("spec.elasticPolicy.rdzvBackend", elastic.get("rdzvBackend"), _RDZV_BACKENDS)
-    workers = count(roles["Worker"])
-    lowest, highest = elastic.get("minReplicas") or workers, elastic.get("maxReplicas") or workers
-    if not lowest <= workers <= highest and not elastic.get("metrics"):  # the operator scales by these
-        allowed = f"allowed: {lowest} (`minReplicas`) to {highest} (`maxReplicas`)"
-        raise InvalidSpec.of(f"{ROLES_PATH}.Worker.replicas", workers, allowed)
+    least, most = elastic.get("minReplicas"), elastic.get("maxReplicas")
+    lowest, highest = least or most or pods, most or least or pods  # as in the operator's setElasticPolicy
+    if not lowest <= pods <= highest and not elastic.get("metrics"):  # the operator scales by these
+        allowed = f"allowed: {lowest} (`minReplicas`) to {highest} (`maxReplicas`) pods, a Master included"
+        raise InvalidSpec.of(f"{ROLES_PATH}.Worker.replicas", count(roles["Worker"]), allowed)
 
 
 def _check_length(name: str | None, roles: Mapping[str, Any], *, field: str) -> None:

@@ -126,7 +126,8 @@ class ElasticPolicy:
         Raises:
             InvalidSpec: the training would wait forever for more pods, or refuse some of them.
         """
-        lowest, highest = self.min_replicas or 1, self.max_replicas or parsers.MAX_PODS
+        least, most = self.min_replicas, self.max_replicas
+        lowest, highest = least or most or workers, most or least or workers
         if not lowest <= workers <= highest:
             allowed = f"allowed: {lowest} (`min_replicas`) to {highest} (`max_replicas`)"
             raise InvalidSpec.of("workers", workers, allowed)
