@@ -6,7 +6,7 @@ import pytest
 
 from ptjob_provider.core import kinds
 from ptjob_provider.core.errors import InvalidSpec
-from ptjob_provider.core.spec import TrainingJob
+from ptjob_provider.core.spec import Installation, TrainingJob, job_template
 from recorded import OWNER, recorded
 from rendered import IMAGE, SHM, container, mounted, over, pod, render, variables
 from rows import each_row
@@ -198,10 +198,22 @@ def test_a_queue_is_kueues_unless_the_scheduler_is_volcano() -> None:
     assert alone["spec"]["runPolicy"]["schedulingPolicy"]["queue"] == "team"
 
 
-@pytest.mark.parametrize("kind", ["PyTorchJob", "TrainJob"])
-def test_a_job_of_kueue_is_not_created_suspended(kind: str) -> None:
+@each_row("kind", ["PyTorchJob", "TrainJob"])
+@each_row("fields", [{"queue_name": "team"}, {"labels": {"kueue.x-k8s.io/queue-name": "team"}}])
+def test_a_job_of_kueue_is_not_created_suspended(kind: str, fields: dict[str, Any]) -> None:
     """Kueue resumes what it admits, and asks nobody."""
-    job = TrainingJob.parse(kind=kind, name="digits", image="i", queue_name="team", suspend=True)
+    job = TrainingJob.parse(kind=kind, name="digits", image="i", suspend=True, **fields)
 
-    with pytest.raises(InvalidSpec, match="suspend: True is not allowed; allowed with `queue_name`: False"):
+    with pytest.raises(InvalidSpec, match="suspend: True is not allowed; allowed in a queue of Kueue"):
         kinds.named(kind).render(job, owner=OWNER, attempt=1)
+
+
+def test_a_job_in_the_queue_of_an_installation_or_a_manifest_is_not_created_suspended() -> None:
+    manifest = recorded("manifest-rich")
+    manifest["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "team"}
+
+    template = Installation(template=job_template({"queue_name": "team"}, field="template"))
+    with pytest.raises(InvalidSpec, match="suspend: True is not allowed; allowed in a queue of Kueue"):
+        render(installation=template, suspend=True)
+    with pytest.raises(InvalidSpec, match="suspend: True is not allowed; allowed in a queue of Kueue"):
+        render(manifest=manifest, suspend=True)

@@ -32,6 +32,7 @@ from ptjob_provider.core.identity import (
     with_owner_labels,
 )
 from ptjob_provider.core.kinds import code, pod_template
+from ptjob_provider.core.kinds.queue import QUEUE_LABEL
 from ptjob_provider.core.outputs.contract import (
     SCHEME,
     Mount,
@@ -288,8 +289,14 @@ class Kind(ABC):
         return replace(made, changes=(*made.changes, said))
 
     def _check_labels(self, requested: Attempt, manifest: Mapping[str, Any]) -> None:
-        """Check labels and annotations; an operator replaces its own labels of pods, or cannot create the pods."""
+        """Check labels and annotations.
+
+        An operator replaces its own labels of pods, or cannot create the pods. Kueue starts a suspended job.
+        """
         pod_template.check_labels("metadata", manifest["metadata"])
+        if requested.job.suspend and QUEUE_LABEL in (manifest["metadata"].get("labels") or {}):
+            rule = f"allowed in a queue of Kueue (label {QUEUE_LABEL}): False, as it resumes what it admits"
+            raise InvalidSpec.of("suspend", requested.job.suspend, rule)
         for template in self.templates(manifest):
             meta = template.get("metadata") or {}
             pod_template.check_labels("template.metadata", meta)

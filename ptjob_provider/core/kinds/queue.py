@@ -43,18 +43,8 @@ _IN_VAIN = {
 
 
 def label_of(job: TrainingJob) -> dict[str, str]:
-    """Return the label by which Kueue finds the job; empty for a job without a queue.
-
-    Raises:
-        InvalidSpec: the job is to be created suspended, which Kueue would undo.
-    """
-    if job.queue_name is None:
-        return {}
-    if job.suspend:
-        raise InvalidSpec.of(
-            "suspend", job.suspend, "allowed with `queue_name`: False, as Kueue resumes what it admits"
-        )
-    return {QUEUE_LABEL: job.queue_name}
+    """Return the label by which Kueue finds the job; empty for a job without a queue."""
+    return {} if job.queue_name is None else {QUEUE_LABEL: job.queue_name}
 
 
 def owner_of(workload: Mapping[str, Any]) -> str:
