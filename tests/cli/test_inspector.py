@@ -64,8 +64,9 @@ def test_this_machine_is_a_node(machine: Machine) -> None:
 
 
 def test_cards_that_are_lent_are_counted(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a cluster: the GPUs of a running job are in use."""
-    monkeypatch.setenv("PTJOB_LOCAL_GPUS", "4")
+    """As on a cluster: the GPUs of a running job are in use, and others may have some that are here."""
+    monkeypatch.setenv("PTJOB_LOCAL_GPUS", "8")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7")
     machine.ptjob("submit", "--name", "holds", "--image", "none", "--gpus", "1", "python", "-c", RUNS_ON)
     while not machine.ptjob("logs", "holds").stdout:
         time.sleep(0.05)

@@ -19,6 +19,7 @@ from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.in_pod import claim_files
 from ptjob_provider.core.inspector import Check, NodeUse, ReplicaUse, Usage, check_located
 from ptjob_provider.core.kinds.pytorchjob import CONTAINER
+from ptjob_provider.core.local.config import gpu_ids
 from ptjob_provider.core.local.launch import LOOPBACK, claim_directory, inside
 from ptjob_provider.core.local.logs import LocalLog
 from ptjob_provider.core.local.status import instant
@@ -73,13 +74,13 @@ class LocalInspector:
 
     async def nodes(self) -> Sequence[NodeUse]:
         """Return this machine; see `Inspector.nodes`."""
-        gpus = self._config.gpus if isinstance(self._config.gpus, int) else 0
+        gpus = gpu_ids(self._config.environment, self._config.gpus) if isinstance(self._config.gpus, int) else []
         use = NodeUse(
             name=socket.gethostname(),
             address=LOOPBACK,
             role="this machine",
             status="ready",
-            gpus=gpus,
+            gpus=len(gpus),
             gpus_taken=await self._gpus_taken(),
             cpu=float(len(os.sched_getaffinity(0))),
             memory=psutil.virtual_memory().total,
