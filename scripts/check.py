@@ -216,7 +216,7 @@ def main(arguments: list[str]) -> int:
             steps = run(lint_steps(), scratch)
         elif options.check:
             core, adapters = check_steps(*ON_WORKERS)
-            core.command += ("-n", str(CORES + 1))  # tests of the core wait for half of their time
+            core.command += ("-n", str(CORES + 2))  # tests of the core wait for half of their time
             adapters.command += ("-n", str(CORES))
             steps = run_beside({"lint": lint_steps(), "core": [core], "adapters": [adapters]}, scratch)
         elif options.soak:
