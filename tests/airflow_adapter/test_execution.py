@@ -144,13 +144,15 @@ class Try:
     ],
 )
 def test_the_state_of_a_stopped_task_decides_whether_its_job_is_kept(
-    comms: FakeComms, state: str | None, try_number: int, max_tries: int, *, kept: bool
+    monkeypatch: pytest.MonkeyPatch, comms: FakeComms, state: str | None, try_number: int, max_tries: int, *, kept: bool
 ) -> None:
     """A drained worker's job runs on for the next try; a user's action or the last try ends it; no answer keeps it.
 
     So does no state: a scheduler's failover resets a running task, also after its last permitted retry.
     """
     comms.state = state
+    if state is None:
+        monkeypatch.setattr("ptjob_provider.airflow.supervisor.WORKER_PATIENCE", 1.0)
     trying = Try(StandInTaskInstance(try_number=try_number, max_tries=max_tries))
     trying.is_told_as_it_waits = True
 

@@ -208,8 +208,9 @@ async def test_a_job_that_is_being_deleted_still_has_its_name(world: World) -> N
     world.release()
 
 
-async def test_a_job_is_gone_after_its_time_to_live(world: World) -> None:
+async def test_a_job_is_gone_after_its_time_to_live(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """The time is counted from the job's end."""
+    monkeypatch.setattr("ptjob_provider.core.local.store._LEAST_TTL", 1)
     ref, _ = await world.run(world.job("mayfly", "pass", ttlSecondsAfterFinished=5))
     await world.backend.get("PyTorchJob", world.namespace, "mayfly")
 
