@@ -27,6 +27,7 @@ def runs(lab: Lab, name: str) -> bool:
     return any(pod["metadata"]["name"] == name and pod["status"].get("phase") == "Running" for pod in pods)
 
 
+@pytest.mark.usefixtures("timed_out")
 @pytest.mark.parametrize(("name", "deferrals"), [("wait-evicted", 0), ("defer-evicted", 2)])
 def test_a_task_without_retries_survives_an_eviction(
     lab: Lab, preempted: dict[str, TaskRun], name: str, deferrals: int
