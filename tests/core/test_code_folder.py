@@ -19,7 +19,7 @@ from ptjob_provider.core import kinds
 from ptjob_provider.core.code.folder import with_packed_folder
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.in_pod import unpack_code
-from ptjob_provider.core.kinds.code import in_pieces, with_archive_on, writable_claims
+from ptjob_provider.core.kinds.code import DEFAULT_WORKING_DIR, in_pieces, with_archive_on, writable_claims
 from ptjob_provider.core.kinds.kind import Rendered
 from ptjob_provider.core.kinds.trainjob import template_of
 from ptjob_provider.core.local.backend import LocalBackend
@@ -252,9 +252,9 @@ def test_a_claim_of_some_pods_has_no_folder_for_all(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "path"),
     [
-        ({"working_dir": "/work/"}, "/work"),
+        ({"working_dir": "/training/"}, "/training"),
         ({"kind": "TrainJob"}, "/ptjob-code"),
-        ({"code": "https://git.example/team/mnist.git"}, "/root/code"),
+        ({"code": "https://git.example/team/mnist.git"}, f"{DEFAULT_WORKING_DIR}/code"),
     ],
 )
 def test_code_does_not_take_the_place_of_a_volume(folder: Path, given: dict[str, Any], path: str) -> None:

@@ -125,7 +125,7 @@ class TestText:
         assert look(record, *pods, disrupted, at=180).terminations == record.terminations
 
     @given(replicas=st.lists(st.integers(0, 9), min_size=MAX_TERMINATIONS + 1, max_size=150), again=st.randoms())
-    def test_what_was_dropped_stays_out_when_it_is_seen_again(self, replicas: list[int], again: Random) -> None:
+    def test_the_same_ends_are_kept_when_pods_show_others_again(self, replicas: list[int], again: Random) -> None:
         """Pods show their last ends at each look, in any order; many are of one second."""
         ends = [_end(replica=f"r{replica}", run=run, second=run // 40) for run, replica in enumerate(replicas)]
         record = bounded(PodHistory(terminations=tuple(ends)))
