@@ -210,7 +210,7 @@ class PyTorchJobOperator(ObjectTemplates, PodOperatorNames, TellsLineage):
         cluster_context: overrides the connection: the kubeconfig's context. None: the connection's.
         deferrable: wait in the triggerer, without a worker slot. Default `[operators] default_deferrable`.
         wait_for_completion: False: return as soon as the job exists, with its reference (see `PyTorchJobSensor`);
-            refused with `outlets`. Default True.
+            refused with an asset in `outlets`. Default True.
         exact_name: keep the name literally, without the hash that makes two runs distinct. Default False.
         on_finish_action: what to do with the job's object once log, pod history and outputs are saved: `keep_job`
             (default: until its time to live is over, 7 days unless set), `delete_job` or `delete_succeeded_job`.
