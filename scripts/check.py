@@ -215,9 +215,7 @@ def main(arguments: list[str]) -> int:
         if options.lint:
             steps = run(lint_steps(), scratch)
         elif options.check:
-            core, adapters = check_steps(*ON_WORKERS)
-            core.command += ("-n", str(CORES + 2))  # tests of the core wait for half of their time
-            adapters.command += ("-n", str(CORES))
+            core, adapters = check_steps()
             steps = run_beside({"lint": lint_steps(), "core": [core], "adapters": [adapters]}, scratch)
         elif options.soak:
             steps = run([Step("soak", (*PYTEST[:-1], "soak"), is_test=True)], scratch)
@@ -271,6 +269,7 @@ def run_everything(scratch: Path, groups: Sequence[str], *, only: bool = False) 
     with contextlib.ExitStack() as stack:
         builds.programs.then = lambda: stack.enter_context(held_cluster.held())
         lanes: dict[str, list[Step]] = {"builds": builds.steps(groups), "machine": [], "stack": [], "cluster": []}
+        lanes["lint"] = [] if only else lint_steps()
         measured: list[Step] = []
         if not only:
             lanes["machine"] += machine_steps()
@@ -281,7 +280,7 @@ def run_everything(scratch: Path, groups: Sequence[str], *, only: bool = False) 
                 lanes[lane].append(step)
         if {*ON_BACKEND} <= {*groups} and not only:
             measured = cluster_coverage_steps(scratch, builds)
-        done = run([*([] if only else lint_steps()), builds.page], scratch)
+        done = run([builds.page], scratch)
         done += run_beside(lanes, scratch)
     return [*done, *run(measured, scratch)]
 
@@ -317,19 +316,21 @@ def lint_steps() -> list[Step]:
     ]
 
 
-def check_steps(*options: str, measured: Sequence[str] = ()) -> list[Step]:
+def check_steps(*measured: str) -> list[Step]:
     """Return the steps that run the code on this machine without privileges; `measured` are options of the first."""
-    slower = (*AIRFLOW_RUNS, *WITH_S3, *GROUPS["demos"])
+    slower = _without((*AIRFLOW_RUNS, *WITH_S3, *GROUPS["demos"]))
+    core = (*PYTEST, *WITHOUT_CLUSTER, *ON_WORKERS, "-n", str(CORES + 2))  # its tests wait for half of their time
+    adapters = (*PYTEST, *WITHOUT_CLUSTER, *ON_WORKERS, "-n", str(CORES))
     return [
-        Step("core", (*PYTEST, *WITHOUT_CLUSTER, *options, *measured), is_test=True, folders=CORE),
-        Step("adapters", (*PYTEST, *WITHOUT_CLUSTER, *options, *_without(slower)), is_test=True, folders=ADAPTERS),
+        Step("core", (*core, *measured), is_test=True, folders=CORE),
+        Step("adapters", (*adapters, *slower), is_test=True, folders=ADAPTERS),
     ]
 
 
 def machine_steps() -> list[Step]:
     """Return the steps that need no build."""
     pure = [f"{name}{end}" for name in PURE for end in (".py", "/*")]
-    core, *others = check_steps(measured=MEASURED)
+    core, *others = check_steps(*MEASURED)
     return [
         core,
         Step("every branch of the pure modules", covered(100, *pure)),
