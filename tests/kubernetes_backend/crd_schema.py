@@ -46,14 +46,6 @@ def fields(schema: Mapping[str, Any], path: Field = ()) -> Iterator[Field]:
         yield from fields(inner, (*path, step))
 
 
-def part_of(schema: Mapping[str, Any], path: Field) -> dict[str, Any]:
-    """Return the schema of one field."""
-    found = dict(schema)
-    for step in path:
-        found = dict(_inside(found))[step] if step in {ITEM, VALUE} else found["properties"][step]
-    return found
-
-
 def set_fields(value: Any, schema: Mapping[str, Any], path: Field = ()) -> Iterator[Field]:
     """Yield every field whose value in a manifest differs from leaving it out."""
     for name, part in (schema.get("properties") or {}).items():

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 ANYTHING = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 
 
-def crd(kind: str, api_version: str, *, spec: Mapping[str, Any], status: Mapping[str, Any] = ANYTHING) -> Manifest:
-    """Return the definition of a namespaced kind with these schemas for spec and status."""
+def crd(kind: str, api_version: str, *, spec: Mapping[str, Any]) -> Manifest:
+    """Return the definition of a namespaced kind with this schema for its spec."""
     group, _, version = api_version.partition("/")
     plural = f"{kind.lower()}s"
-    schema = {"type": "object", "properties": {"spec": spec, "status": status}}
+    schema = {"type": "object", "properties": {"spec": spec, "status": ANYTHING}}
     served = {
         "name": version,
         "served": True,
@@ -78,9 +78,6 @@ class ScriptedController:
 
     def pods(self) -> list[Manifest]:
         return list(json.loads(self._kubectl("get", *self._its_pods, "--output", "json"))["items"])
-
-    def delete_pods(self) -> None:
-        self._kubectl("delete", *self._its_pods)
 
     def write(self, status: Mapping[str, Any]) -> None:
         words = ("patch", self.KIND.lower(), self._ref.name, *self._there, "--subresource=status", "--type=merge")

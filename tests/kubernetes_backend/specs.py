@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from hypothesis import strategies as st
 
-from kubernetes_backend.crd_schema import ITEM, VALUE, fields, part_of
+from kubernetes_backend.crd_schema import ITEM, VALUE, fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -127,19 +127,11 @@ class Specs:
 
     def manifests(self, namespace: str) -> st.SearchStrategy[dict[str, Any]]:
         """Return a strategy for manifests in one namespace."""
-        return st.builds(lambda found: _completed(found, namespace), self._toward(self._schema, (), self._goals))
 
-    def parts(self, path: Field) -> st.SearchStrategy[Any]:
-        """Return a strategy for one field, such as a pod's affinity."""
-        schema = part_of(self._schema, path)
-        return self._toward(schema, path, st.sampled_from(list(fields(schema))))
-
-    def _toward(
-        self, schema: Mapping[str, Any], path: Field, goals: st.SearchStrategy[Field]
-    ) -> st.SearchStrategy[Any]:
         @st.composite
-        def drawn(draw: Draw) -> Any:
-            return _Drawing(draw, self._names).value(schema, path, draw(goals))
+        def drawn(draw: Draw) -> dict[str, Any]:
+            found = _Drawing(draw, self._names).value(self._schema, (), draw(self._goals))
+            return _completed(found, namespace)
 
         return drawn()
 

@@ -58,36 +58,3 @@ SPEC = _object(
         t9kScheduler=_object(queue=STRING, priority={"type": "integer", "minimum": 0, "maximum": 100}),
     ),
 )
-
-PHASES = ("Creating", "Pending", "Running", "Succeeded", "Failed", "Unknown", "Deleted")
-"""The phases of a replica."""
-
-STATUS = _object(
-    phase=_one_of("Pending", "Running", "Paused", "Resuming", "Succeeded", "Failed", "Unknown"),
-    conditions=_list(
-        _object(
-            type=_one_of("Initialized", "Running", "ReplicaFailure", "Completed", "Failed", "Paused"),
-            status=_one_of("True", "False", "Unknown"),
-            reason=STRING,
-            message=STRING,
-            lastTransitionTime=STRING,
-        )
-    ),
-    tasks=_list(
-        _object(
-            type=STRING,
-            restartCount=NUMBER,
-            replicas=_list(
-                _object(
-                    name=STRING,
-                    uid=STRING,
-                    phase=_one_of(*PHASES),
-                    containers=_list(_object(name=STRING, state=STRING, exitCode=NUMBER)),
-                )
-            ),
-        )
-    ),
-    aggregate=_object(**{phase.lower(): NUMBER for phase in PHASES}),
-    backoffCount=NUMBER,
-    tensorboard=ANYTHING,
-)

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from kubernetes_backend import scripted_controller
 from kubernetes_backend.scripted_controller import ScriptedController, crd
-from kubernetes_backend.t9k_schema import PHASES, SPEC, STATUS
+from kubernetes_backend.t9k_schema import SPEC
 
 if TYPE_CHECKING:
     from cluster.boot import Cluster
-    from ptjob_provider.core.identity import JobRef, Manifest
+    from ptjob_provider.core.identity import Manifest
 
-CRD = crd("PyTorchTrainingJob", "batch.tensorstack.dev/v1beta1", spec=SPEC, status=STATUS)
+CRD = crd("PyTorchTrainingJob", "batch.tensorstack.dev/v1beta1", spec=SPEC)
 
 
 def serve(cluster: Cluster) -> Cluster:
@@ -26,10 +26,6 @@ class ScriptedT9kController(ScriptedController):
     KIND = "PyTorchTrainingJob"
     LABEL = "tensorstack.dev/owner-name"
 
-    def __init__(self, cluster: Cluster, ref: JobRef) -> None:
-        super().__init__(cluster, ref)
-        self._told: dict[str, Manifest] = {}
-
     def make_pods(self) -> None:
         """Create the pods of all roles, owned by the job."""
         job = self.job()
@@ -42,39 +38,23 @@ class ScriptedT9kController(ScriptedController):
                 self.make_pod(job, name, template["metadata"]["labels"], spec)
         self.tell("Running")
 
-    def tell(self, phase: str, *conditions: tuple[str, str], restarts: int = 0) -> None:
-        """Write the job's status: its phase, the conditions that are true, and its replicas, including deleted ones."""
+    def tell(self, phase: str, *conditions: tuple[str, str]) -> None:
+        """Write the job's status: its phase, the conditions that are true, and its replicas."""
         instant = "2026-11-22T00:00:00Z"
         found = [
             {"type": kind, "status": "True", "reason": reason, "message": reason, "lastTransitionTime": instant}
             for kind, reason in conditions
         ]
-        self.write({"phase": phase, "conditions": found, **self._replicas(restarts)})
+        replicas = [_replica(pod) for pod in self.pods()]
+        tasks = [
+            {"type": role["type"], "replicas": [each for each in replicas if f"-{role['type']}-" in each["name"]]}
+            for role in self.job()["spec"]["replicaSpecs"]
+        ]
+        self.write({"phase": phase, "conditions": found, "tasks": tasks})
 
     def wait_for_end(self) -> None:
         """Wait until all pods have ended."""
         self.wait_for(lambda phases: {*phases} <= {"Succeeded", "Failed"})
-
-    def clean_up(self) -> None:
-        """Delete the pods, as after a job's end, and keep their last state."""
-        self._replicas(0)
-        self.delete_pods()
-
-    def _replicas(self, restarts: int) -> Manifest:
-        """Return the status's tasks and counts; a replica whose pod is gone keeps its last state, marked as deleted."""
-        self._told = {name: {**each, "phase": "Deleted"} for name, each in self._told.items()}
-        self._told |= {pod["metadata"]["name"]: _replica(pod) for pod in self.pods()}
-        tasks = [
-            {
-                "type": role["type"],
-                "restartCount": restarts,
-                "replicas": [each for name, each in self._told.items() if f"-{role['type']}-" in name],
-            }
-            for role in self.job()["spec"]["replicaSpecs"]
-        ]
-        phases = [each["phase"] for each in self._told.values()]
-        numbers = {name.lower(): phases.count(name) for name in PHASES}
-        return {"tasks": tasks, "aggregate": numbers, "backoffCount": restarts}
 
     def _started(self, job: Manifest, containers: list[Manifest]) -> list[Manifest]:
         """Return a pod's containers; if the job uses torchrun, it starts the first container's arguments."""
