@@ -13,12 +13,22 @@ from task_run import until
 
 if TYPE_CHECKING:
     from airflow_cluster.conftest import Lab
+    from ptjob_provider.core.identity import JobRef
     from task_run import TaskRun
 
 
 @pytest.fixture(scope="module")
-def preempted(lab: Lab) -> dict[str, TaskRun]:
-    return {name: lab.start(name) for name in PREEMPTED}
+def evicted(lab: Lab) -> dict[str, tuple[TaskRun, JobRef]]:
+    """Start both tasks, evict a pod of each one's job, and return them with these jobs."""
+    tasks = {name: lab.start(name) for name in PREEMPTED}
+    for task in tasks.values():
+        task.wait_for_line("attempt 1", timeout=PATIENCE)
+    found = {name: (task, task.ref) for name, task in tasks.items()}
+    for _, ref in found.values():
+        worker = f"{ref.name}-worker-0"
+        until(lambda worker=worker: runs(lab, worker), timeout=PATIENCE, what=f"{worker} to run")
+        evict(lab.cluster.kubectl, lab.namespace, worker)
+    return found
 
 
 def runs(lab: Lab, name: str) -> bool:
@@ -30,16 +40,10 @@ def runs(lab: Lab, name: str) -> bool:
 @pytest.mark.usefixtures("timed_out")
 @pytest.mark.parametrize(("name", "deferrals"), [("wait-evicted", 0), ("defer-evicted", 2)])
 def test_a_task_without_retries_survives_an_eviction(
-    lab: Lab, preempted: dict[str, TaskRun], name: str, deferrals: int
+    lab: Lab, evicted: dict[str, tuple[TaskRun, JobRef]], name: str, deferrals: int
 ) -> None:
     """One try trains twice; a deferred task is resumed after the first job, and defers again for the second."""
-    task = preempted[name]
-    task.wait_for_line("attempt 1", timeout=PATIENCE)
-    first = task.ref
-    worker = f"{first.name}-worker-0"
-    until(lambda: runs(lab, worker), timeout=PATIENCE, what=f"{worker} to run")
-
-    evict(lab.cluster.kubectl, lab.namespace, worker)
+    task, first = evicted[name]
 
     assert task.wait(timeout=PATIENCE) == "success", task.text()
     task.wait_for_line("attempt 2", timeout=PATIENCE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import TYPE_CHECKING
 
@@ -46,6 +47,18 @@ def test_a_train_job_is_a_task_like_any_other(runs: dict[str, TaskRun]) -> None:
     assert "rank 0 of 2" in task.text()
     assert (result["job"]["kind"], result["phase"]) == ("TrainJob", "Succeeded")
     assert result["rank0"] == f"{result['job']['name']}-node-0-0"
+
+
+def test_a_connection_in_the_database_serves_worker_and_triggerer(lab: Lab) -> None:
+    """That of all other tasks is a variable of the environment."""
+    extra = json.dumps({"kube_config_path": str(lab.kubeconfig), "namespace": lab.namespace})
+    known = {"connection_id": "in_database", "conn_type": "kubernetes", "extra": extra}
+    lab.stack.api.post("connections", known)
+
+    task = lab.start("in-database")
+
+    assert task.wait(timeout=PATIENCE) == "success", task.text()
+    assert "trained" in task.lines()
 
 
 def test_a_pod_task_and_a_job_task_read_the_model_from_the_claim(lab: Lab) -> None:

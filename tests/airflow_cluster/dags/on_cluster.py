@@ -10,7 +10,6 @@ from airflow.sdk import DAG
 from ptjob_provider.airflow.operators import PyTorchJobOperator
 
 ALPINE = "docker.io/library/alpine:3.10"
-SECRETS = {name: {"secret": "credentials", "key": name} for name in ("canary", "told", "access")}
 
 
 def training(**more: Any) -> PyTorchJobOperator:
@@ -38,9 +37,6 @@ def dag(dag_id: str) -> DAG:
     return DAG(dag_id, schedule=None, render_template_as_native_obj=True)
 
 
-with dag("wait_0"):
-    training(deferrable=False, retries=0)
-
 with dag("defer_0"):
     training(deferrable=True, retries=0)
 
@@ -52,7 +48,10 @@ for mode, deferrable in {"wait": False, "defer": True}.items():
         training(deferrable=deferrable, retries=0, max_preemptions=1)
 
 with dag("defer_timeout"):
-    training(deferrable=True, retries=0, execution_timeout=timedelta(seconds=180))
+    training(deferrable=True, retries=0, execution_timeout=timedelta(seconds=120))
+
+with dag("defer_in_database"):
+    training(deferrable=True, retries=0, kubernetes_conn_id="in_database")
 
 with dag("defer_secret"):
-    training(deferrable=True, retries=0, env={name.upper(): reference for name, reference in SECRETS.items()})
+    training(deferrable=True, retries=0, env={"CANARY": {"secret": "credentials", "key": "canary"}})
