@@ -16,10 +16,12 @@ import pytest
 import postgresql
 from demo.stack import Stack, StackConfig
 from installed import ROOT
-from task_run import TaskRun
+from task_run import TaskRun, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+
+    from ptjob_provider.core.identity import JobRef
 
 HERE = Path(__file__).parent
 WAITS = {"wait": "running", "defer": "deferred"}
@@ -64,6 +66,43 @@ def lab(tmp_path_factory: pytest.TempPathFactory, tell: Callable[[str], None]) -
     root = tmp_path_factory.mktemp("airflow")
     with postgresql.database_if_possible(tell) as address, lab_in(root, database_url=address) as lab:
         yield lab
+
+
+@dataclass(frozen=True)
+class Retried:
+    """A task whose job lost its supervisor, after its retry; its state and progress while the first job ran."""
+
+    task: TaskRun
+    ref: JobRef
+    state: str | None
+    progress: dict[str, Any]
+
+
+@pytest.fixture(scope="session")
+def retried(lab: Lab) -> dict[str, Retried]:
+    """Kill the supervisor of a job with a checkpoint in each mode, and wait until its retry has succeeded."""
+    tasks = {
+        mode: lab.start(f"{mode}_1", "resume", "never", checkpoints=f"pvc://runs/resumed-{mode}") for mode in WAITS
+    }
+    found = {}
+    for mode, task in tasks.items():
+        until(lambda task=task: (task.xcom("progress") or {}).get("step") == 2, what="the third step in the database")
+        found[mode] = Retried(task, task.ref, task.state, task.xcom("progress"))
+    for each in found.values():
+        supervisor_of(each.ref.name).kill()
+    for each in found.values():
+        assert each.task.wait() == "success", each.task.text()
+    return found
+
+
+def supervisor_of(name: str) -> psutil.Process:
+    """Return the supervisor process of the job."""
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            words = process.cmdline()
+            if "ptjob_provider.core.local.supervisor" in words and name in words[-1]:
+                return process
+    raise AssertionError(f"no supervisor of {name}")
 
 
 @contextlib.contextmanager

@@ -95,8 +95,7 @@ def test_the_page_shows_what_the_visitor_may_see_and_airflows_own_refusal_of_any
         assert "next=" in page.run("location.href")
 
 
-@pytest.mark.parametrize("dark", [False, True])
-@pytest.mark.parametrize("width", [1400, 800])
+@pytest.mark.parametrize(("width", "dark"), [(1400, False), (800, True)], ids=["wide", "narrow and dark"])
 @pytest.mark.parametrize(
     ("run_id", "shown"),
     [
