@@ -1,9 +1,7 @@
-"""Tests of access to the API server: each kind of credential and its renewal, proxies, certificates."""
+"""Tests of access to the API server: each kind of credential and its renewal, certificates."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import json
 import stat
 from typing import TYPE_CHECKING, Any
@@ -19,12 +17,9 @@ from ptjob_provider.core.kubernetes.client.http import shared_client
 from rbac import rules
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from cluster.boot import Cluster
-
-PAST = "2020-01-01T00:00:00Z"
 
 
 class Door:
@@ -48,9 +43,9 @@ class Door:
         path.write_text(json.dumps(document))
         return ClusterConfig(kube_config_path=str(path), attempts=2)
 
-    def plugin(self, *, expires: str) -> dict[str, Any]:
-        """Return a user whose exec plugin returns the token with this expiry time."""
-        status = {"token": self.token, "expirationTimestamp": expires}
+    def plugin(self) -> dict[str, Any]:
+        """Return a user whose exec plugin returns the token with an expiry time in the past."""
+        status = {"token": self.token, "expirationTimestamp": "2020-01-01T00:00:00Z"}
         answer = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status}
         script = self.folder / "plugin"
         script.write_text(f"#!/bin/sh\necho run >> {self.runs}\necho '{json.dumps(answer)}'\n")
@@ -75,7 +70,7 @@ async def ask(config: ClusterConfig, namespace: str) -> None:
 
 async def test_a_token_that_is_about_to_end_is_renewed_before_it_is_refused(door: Door) -> None:
     """No request gets a 401, nor does the plugin run for each: its clock may be wrong, and the token still valid."""
-    config = door.config(user=door.plugin(expires=PAST))
+    config = door.config(user=door.plugin())
 
     async with shared_client(config) as client:
         for _ in range(5):
@@ -124,42 +119,3 @@ async def test_a_server_whose_certificate_is_not_trusted_is_not_asked_again(door
     await ask(trusting, door.namespace)
 
     assert not raised.value.retryable
-
-
-async def test_a_proxy_of_the_kubeconfig_is_used(door: Door) -> None:
-    async with _connect_proxy() as (url, served):
-        await ask(door.config(**{"proxy-url": url}), door.namespace)
-
-    assert len(served) == 1
-
-
-@contextlib.asynccontextmanager
-async def _connect_proxy() -> AsyncIterator[tuple[str, list[str]]]:
-    """Run a CONNECT proxy on loopback; it records the requested addresses."""
-    served: list[str] = []
-    open_ones: list[asyncio.StreamWriter] = []
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        target = (await reader.readuntil(b"\r\n\r\n")).decode().split()[1]
-        served.append(target)
-        host, _, port = target.rpartition(":")
-        there, here = await asyncio.open_connection(host, int(port))
-        open_ones.extend([writer, here])
-        writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
-        await asyncio.gather(_pump(reader, here), _pump(there, writer))
-
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    async with server:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", served
-        for writer in open_ones:
-            writer.close()
-            with contextlib.suppress(ConnectionError):
-                await writer.wait_closed()
-
-
-async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with contextlib.suppress(ConnectionError):
-        while data := await reader.read(65536):
-            writer.write(data)
-            await writer.drain()
-    writer.close()

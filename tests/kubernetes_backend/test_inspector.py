@@ -26,24 +26,11 @@ pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 
 
 @pytest.fixture
-def bare(cluster: Cluster, namespace: str) -> Terminal:
-    """Return the terminal of a user who has only the documented Role."""
-    return person(cluster, namespace, rules())
-
-
-@pytest.fixture
 def trusted(cluster: Cluster, namespace: str) -> Iterator[Terminal]:
     """Return the terminal of a user who also has the optional components."""
     terminal = person(cluster, namespace, [*rules(), *optional_rules()])
     with rules_everywhere(cluster, namespace, cluster_rules()):
         yield terminal
-
-
-def test_a_check_up_with_all_rights_sees_the_operator(trusted: Terminal) -> None:
-    checks = {check["about"]: check for check in json.loads(trusted.ptjob("doctor", "-o", "json").stdout)}
-
-    assert checks["training-operator"]["is_good"] is True
-    assert checks["`ptjob top node`"]["result"] == "allowed"
 
 
 def test_nodes_and_jobs_are_shown_with_their_cards(trusted: Terminal) -> None:
@@ -71,12 +58,12 @@ def test_nodes_and_jobs_are_shown_with_their_cards(trusted: Terminal) -> None:
     assert jobs[-3:] == ["1", "Total Requested GPUs of Training Job:", "9"]
 
 
-def test_usage_is_unknown_without_the_right_to_it(bare: Terminal) -> None:
+def test_usage_is_unknown_without_the_right_to_it(terminal: Terminal) -> None:
     """A message names what is missing; the rest of the table is there, and no value is zero."""
-    bare.ptjob("submit", "--name", "runs", "--image", INIT_IMAGE, *SMALL, "sleep 600")
-    until("it to run", lambda: "Running" in bare.ptjob("list").output, timeout=PATIENCE)
+    terminal.ptjob("submit", "--name", "runs", "--image", INIT_IMAGE, *SMALL, "sleep 600")
+    until("it to run", lambda: "Running" in terminal.ptjob("list").output, timeout=PATIENCE)
 
-    result = bare.ptjob("top", "job", "runs")
+    result = terminal.ptjob("top", "job", "runs")
 
     assert result.exit_code == 0
     assert "what replicas use is unknown" in result.stderr

@@ -1,4 +1,4 @@
-"""Tests with Kueue: it suspends a job without quota, says why, and resumes it when there is quota."""
+"""Test with Kueue: it suspends a job without quota, says why, and resumes it when there is quota."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cluster.images import INIT_IMAGE
 from cluster.kueue import FLAVOR_LABELS, QUEUE, ensure_kueue, ensure_queue
 from cluster_world import GRACE, PATIENCE, config_of
 from fakes import ListSink, MemoryStore
-from kubernetes_backend.terminal import Terminal, person, terminal_of
+from kubernetes_backend.terminal import Terminal, person
 from ptjob_provider.core import kinds
 from ptjob_provider.core.diagnosis import Limits
 from ptjob_provider.core.identity import Owner
@@ -29,7 +29,6 @@ from rbac import rules_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from cluster.boot import Cluster
     from ptjob_provider.core.identity import JobRef
@@ -161,13 +160,3 @@ async def test_a_job_waits_in_its_queue_with_its_reason_and_then_runs(
     for job in waiting.values():
         assert [*job.gpus_of.values()] == [1]
         submit_copy(queues, job.ref)
-
-
-def test_a_check_up_sees_kueue(queues: Cluster, own_namespace: str, tmp_path: Path) -> None:
-    terminal = terminal_of(queues, own_namespace, tmp_path)
-
-    checks = {check["about"]: check for check in json.loads(terminal.ptjob("doctor", "-o", "json").stdout)}
-
-    assert checks["Kueue"]["is_good"] is True
-    assert " is ready, version " in checks["Kueue"]["result"]
-    assert checks["why a job waits in a queue of Kueue"]["result"] == "allowed"
