@@ -48,7 +48,7 @@ for mode, deferrable in {"wait": False, "defer": True}.items():
         training(deferrable=deferrable, retries=0, max_preemptions=1)
 
 with dag("defer_timeout"):
-    training(deferrable=True, retries=0, execution_timeout=timedelta(seconds=120))
+    training(deferrable=True, retries=0, execution_timeout=timedelta(seconds=180))
 
 with dag("defer_in_database"):
     training(deferrable=True, retries=0, kubernetes_conn_id="in_database")
