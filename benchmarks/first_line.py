@@ -185,7 +185,7 @@ async def on_the_cluster(cluster: Cluster, namespace: str, runs: int) -> dict[st
 
     No image is built for the latter: the job's command contains the program, which takes no time.
     """
-    image = training_image.ensure_digits(cluster, Progress())
+    image = training_image.DIGITS.ensure(cluster, Progress())
     backend = KubernetesBackend(config_of(service_account(cluster, namespace, rules_of("code"))))
     seconds: dict[str, list[float]] = {IN_IMAGE: [], WITH_CODE: []}
     with tempfile.TemporaryDirectory(prefix="ptjob-first-line-") as scratch:

@@ -321,7 +321,7 @@ def main() -> None:
     with contextlib.ExitStack() as held:
         held.enter_context(cluster.borrowed(tell))
         trainer.install(cluster)
-        image = training_image.ensure_digits(cluster, tell)
+        image = training_image.DIGITS.ensure(cluster, tell)
         namespace = held.enter_context(namespace_in(cluster))
         Tenant(cluster, namespace).claim("state")
         address = held.enter_context(postgresql.database(tell))

@@ -45,11 +45,6 @@ def main() -> int:
     return 0
 
 
-def down(cluster: Cluster) -> None:
-    """Stop the cluster."""
-    cluster.down()
-
-
 def prepare(cluster: Cluster) -> None:
     """Install and build the cluster's programs; start nothing."""
     cluster.prepare(Progress())
@@ -93,7 +88,7 @@ def images(cluster: Cluster) -> None:
     prepare(cluster)
     cluster.up(tell)
     cluster.keep()
-    training_image.ensure_digits(cluster, tell)
+    training_image.DIGITS.ensure(cluster, tell)
     _say_access(cluster)
 
 
@@ -101,7 +96,7 @@ def run(cluster: Cluster, command: Sequence[str]) -> int:
     """Run a command with KUBECONFIG set and the examples' image in the cluster; return its exit code."""
     tell = Progress()
     with cluster.borrowed(tell):
-        training_image.ensure_digits(cluster, tell)
+        training_image.DIGITS.ensure(cluster, tell)
         environment = {**os.environ, "KUBECONFIG": str(cluster.layout.kubeconfig)}
         with subprocess.Popen(command, env=environment) as process, ignoring_interrupts():
             return process.wait()
@@ -123,7 +118,7 @@ def _say_access(cluster: Cluster) -> None:
 
 
 WORDS: dict[str, Callable[[Cluster], None]] = {
-    "down": down,
+    "down": Cluster.down,
     "prepare": prepare,
     "prepare-images": prepare_images,
     "prepare-page": prepare_page,

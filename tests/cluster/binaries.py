@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cluster.layout import BINARIES
-from cluster.shell import ClusterFailed, locked, reminding, run, spoken
+from cluster.shell import ClusterFailed, locked, run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,13 +29,13 @@ class Family:
 
     Attributes:
         name: name of the folder below `go/`.
-        estimate: seconds that the first build takes on two cores.
+        estimate: duration of the first build on two cores, as a text for people.
         package: package to build: `tool` for all tools of go.mod, or a package in the folder.
         version_of: module whose version the programs report, set through Kubernetes' own variables.
     """
 
     name: str
-    estimate: int
+    estimate: str
     package: str = "tool"
     version_of: str = ""
 
@@ -65,25 +65,25 @@ class Family:
         return digest.hexdigest()[:16]
 
 
-PAUSE = Family(name="pause", estimate=1, package=".")
-ETCD = Family(name="etcd", estimate=30)
-KUBERNETES = Family(name="kubernetes", estimate=420, version_of="k8s.io/kubernetes")
-COREDNS = Family(name="coredns", estimate=120)
-TRAINING_OPERATOR = Family(name="training-operator", estimate=90)
-TRAINER = Family(name="trainer", estimate=150)
-KUEUE = Family(name="kueue", estimate=200)
+PAUSE = Family(name="pause", estimate="1 s", package=".")
+ETCD = Family(name="etcd", estimate="30 s")
+KUBERNETES = Family(name="kubernetes", estimate="7 min", version_of="k8s.io/kubernetes")
+COREDNS = Family(name="coredns", estimate="2 min")
+TRAINING_OPERATOR = Family(name="training-operator", estimate="1 min 30 s")
+TRAINER = Family(name="trainer", estimate="2 min 30 s")
+KUEUE = Family(name="kueue", estimate="3 min 30 s")
 """Not in every cluster: `kueue.ensure_kueue` builds it when a test needs it."""
 
-METRICS_SERVER = Family(name="metrics-server", estimate=120)
+METRICS_SERVER = Family(name="metrics-server", estimate="2 min")
 """Not in every cluster: `metrics_server.serving` builds it and runs it during one test."""
 
 FAMILIES = (PAUSE, ETCD, KUBERNETES, COREDNS, TRAINING_OPERATOR, TRAINER)
 """Programs of every cluster."""
 
-S3_SERVER = Family(name="versitygw", estimate=80)
+S3_SERVER = Family(name="versitygw", estimate="1 min 30 s")
 """S3 server of tests that need no cluster (`tests/s3_server.py`)."""
 
-ARENA = Family(name="arena", estimate=180)
+ARENA = Family(name="arena", estimate="3 min")
 """Arena's own command line; the tests that run it need a cluster."""
 
 
@@ -111,12 +111,9 @@ class Binaries:
         Raises:
             ClusterFailed: a build failed; the message has the end of Go's output.
         """
-        missing = self.missing(families)
-        for place, family in enumerate(missing):
-            rest = spoken(sum(later.estimate for later in missing[place:]))
-            what = f"building {family.name}"
-            tell(f"{what} (about {spoken(family.estimate)} on two cores, once; all that is missing: {rest})")
-            with reminding(tell, what), locked(self.root / f"{family.name}.lock"):
+        for family in self.missing(families):
+            tell(f"building {family.name} (about {family.estimate} on two cores, once)")
+            with locked(self.root / f"{family.name}.lock"):
                 if self.missing([family]):  # the previous holder of the lock may have built it
                     self._build(family)
 

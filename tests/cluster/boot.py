@@ -90,10 +90,18 @@ class Cluster:
 
     def components(self) -> dict[str, Component]:
         """Return all components by name."""
-        control_plane = components.control_plane(self.programs, self.layout)
-        return {
-            component.name: component for component in (*control_plane, *components.node(self.programs, self.layout))
-        }
+        programs, layout = self.programs, self.layout
+        found = (
+            components.etcd(programs),
+            components.api_server(programs, layout),
+            components.containerd(),
+            components.controller_manager(programs),
+            components.scheduler(programs),
+            components.kubelet(programs, layout),
+            components.proxy(programs),
+            components.coredns(programs, layout),
+        )
+        return {component.name: component for component in found}
 
     def pid(self, name: str) -> int:
         """Return the process id of a component.
@@ -220,7 +228,7 @@ class Cluster:
             imported.result()
         self.start("kubelet")
         if self.operator:
-            operators.training_operator(self.kubectl, self.images, self.programs, self.layout.home)
+            operators.training_operator(self)
         self._wait("the node", self._node_is_ready, alive=(*rest, "kubelet"))
         if self.operator:
             tell("starting the training operator")

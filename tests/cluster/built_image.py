@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from cluster.buildah import Base, Buildah, key_of
 from cluster.images import KEY_LABEL
-from cluster.shell import ClusterFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -43,8 +42,6 @@ class BuiltImage:
     @property
     def key(self) -> str:
         """Return a hash of everything that determines the content."""
-        if not self._dockerfile.exists():
-            raise ClusterFailed(f"{self.context} has no Dockerfile")
         return key_of(self.base.tag, self.name, *map(self._line, sorted(set(self._files()))))
 
     def ensure(self, cluster: Cluster, tell: Callable[[str], None]) -> str:

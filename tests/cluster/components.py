@@ -184,22 +184,6 @@ def coredns(programs: Binaries, layout: Layout) -> Component:
     return Component(name="coredns", argv=argv, files={"Corefile": corefile})
 
 
-def control_plane(programs: Binaries, layout: Layout) -> tuple[Component, ...]:
-    """Return the components that must respond before the others can start."""
-    return (etcd(programs), api_server(programs, layout), containerd())
-
-
-def node(programs: Binaries, layout: Layout) -> tuple[Component, ...]:
-    """Return the components that start once the API server responds."""
-    return (
-        controller_manager(programs),
-        scheduler(programs),
-        kubelet(programs, layout),
-        proxy(programs),
-        coredns(programs, layout),
-    )
-
-
 def _component(
     name: str, program: str, flags: Mapping[str, object], *, files: Mapping[str, str] | None = None
 ) -> Component:

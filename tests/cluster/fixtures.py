@@ -55,7 +55,7 @@ def cluster(tell: Callable[[str], None]) -> Iterator[Cluster]:
 @pytest.fixture(scope="session")
 def digits_image(cluster: Cluster, tell: Callable[[str], None]) -> str:
     """Put the digits image into the cluster and return its name."""
-    return training_image.ensure_digits(cluster, tell)
+    return training_image.DIGITS.ensure(cluster, tell)
 
 
 @pytest.fixture(scope="session")

@@ -5,15 +5,12 @@ The aggregated API for the visibility of queues on demand is left out, because n
 
 from __future__ import annotations
 
-import json
-import re
-import shutil
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from cluster import binaries, gpu, images
-from cluster.shell import ClusterFailed, wait_until
+from cluster import binaries, gpu, operators
+from cluster.shell import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,7 +24,6 @@ QUEUE = "team"
 FLAVOR_LABELS = {"kubernetes.io/os": "linux"}
 """Labels of the flavour's nodes: Kueue adds them to the node selector of the pods that it admits."""
 
-_DEPLOYMENT = "controller-manager"
 _API = "kueue.x-k8s.io/v1beta2"
 _LEFT_OUT = "visibility"
 _MANAGER = "/spec/template/spec/containers/0"
@@ -50,20 +46,10 @@ def ensure_kueue(cluster: Cluster, tell: Callable[[str], None]) -> None:
     """
     cluster.programs.build(tell, [binaries.KUEUE])
     tell("applying Kueue")
-    manifests = cluster.layout.home / "kueue"
-    shutil.rmtree(manifests, ignore_errors=True)
-    source = binaries.module_folder(binaries.KUEUE, MODULE) / "config"
-    shutil.copytree(source, manifests / "config", copy_function=shutil.copyfile)
-    _leave_out(manifests / "config" / "default" / "kustomization.yaml")
-    kustomization = {
-        "resources": ["config/default"],
-        "patches": [{"target": {"kind": "Deployment", "name": f"kueue-{_DEPLOYMENT}"}, "patch": json.dumps(_PATCH)}],
-    }
-    (manifests / "kustomization.yaml").write_text(json.dumps(kustomization))
-    rendered = cluster.kubectl("kustomize", str(manifests))
+    home = operators.copied(cluster, binaries.KUEUE, MODULE, "config")
+    _leave_out(home / "config" / "default" / "kustomization.yaml")
     program = cluster.programs.folder(binaries.KUEUE) / "kueue"
-    cluster.images.ensure(images.controller(_image(rendered), program))
-    cluster.kubectl("apply", "--server-side", "--filename", "-", stdin=rendered, timeout=120)
+    operators.apply(cluster, operators.rendered(cluster, home, "config/default", _PATCH), program)
     flavor = _object("ResourceFlavor", "default", {"nodeLabels": FLAVOR_LABELS})
     wait_until("Kueue's webhook", lambda: cluster.kubectl.apply(flavor) or True, timeout=300)
 
@@ -91,10 +77,3 @@ def _leave_out(kustomization: Path) -> None:
         for name, part in found.items()
     }
     kustomization.write_text(yaml.safe_dump({name: part for name, part in kept.items() if part}))
-
-
-def _image(rendered: str) -> str:
-    found = re.search(r"^\s*image: (\S+/kueue:\S+)$", rendered, re.MULTILINE)
-    if found is None:
-        raise ClusterFailed("Kueue's manifests name no image of it")
-    return found[1]

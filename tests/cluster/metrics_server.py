@@ -6,11 +6,9 @@ It is removed after the test, because other tests check the product without a me
 from __future__ import annotations
 
 import contextlib
-import json
-import shutil
 from typing import TYPE_CHECKING
 
-from cluster import binaries, images
+from cluster import binaries, operators
 from cluster.shell import wait_until
 
 if TYPE_CHECKING:
@@ -19,7 +17,6 @@ if TYPE_CHECKING:
     from cluster.boot import Cluster
 
 MODULE = "sigs.k8s.io/metrics-server"
-IMAGE = "gcr.io/k8s-staging-metrics-server/metrics-server:master"
 _SERVER = "/spec/template/spec/containers/0"
 _PATCH = [
     {"op": "add", "path": f"{_SERVER}/args/-", "value": "--kubelet-insecure-tls"},
@@ -44,19 +41,14 @@ def serving(cluster: Cluster, tell: Callable[[str], None]) -> Iterator[None]:
     """
     cluster.programs.build(tell, [binaries.METRICS_SERVER])
     tell("applying the metrics server")
-    home = cluster.layout.home / "metrics-server"
-    shutil.rmtree(home, ignore_errors=True)
-    source = binaries.module_folder(binaries.METRICS_SERVER, MODULE) / "manifests" / "base"
-    shutil.copytree(source, home / "base", copy_function=shutil.copyfile)
-    patch = {"target": {"kind": "Deployment"}, "patch": json.dumps(_PATCH)}
-    (home / "kustomization.yaml").write_text(json.dumps({"resources": ["base"], "patches": [patch]}))
-    cluster.images.ensure(images.controller(IMAGE, cluster.programs.folder(binaries.METRICS_SERVER) / "metrics-server"))
+    home = operators.copied(cluster, binaries.METRICS_SERVER, MODULE, "manifests/base")
+    manifests = operators.rendered(cluster, home, "manifests/base", _PATCH)
     try:
-        cluster.kubectl("apply", "--server-side", "--kustomize", str(home))
+        operators.apply(cluster, manifests, cluster.programs.folder(binaries.METRICS_SERVER) / "metrics-server")
         wait_until("the metrics server to measure", lambda: cluster.kubectl("top", "nodes"), timeout=300)
         yield
     finally:
-        cluster.kubectl("delete", "--kustomize", str(home), "--ignore-not-found", "--wait=false")
+        cluster.kubectl("delete", "--filename", "-", "--ignore-not-found", "--wait=false", stdin=manifests)
         wait_until("the metrics API to go", lambda: not _is_served(cluster), timeout=60)
 
 

@@ -1,4 +1,4 @@
-"""Apply a storage class, and the training operator from its module's own manifests, to a booted cluster."""
+"""Apply operators from their modules' own manifests to a booted cluster, and a storage class."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from cluster import binaries, images
 from cluster.shell import ClusterFailed, wait_until
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
-    from cluster.binaries import Binaries
-    from cluster.images import ImageStore
+    from cluster.binaries import Family
+    from cluster.boot import Cluster
     from cluster.kubectl import Kubectl
 
 OPERATOR_MODULE = "github.com/kubeflow/training-operator"
@@ -41,22 +42,35 @@ def storage(kubectl: Kubectl) -> None:
     kubectl.apply(STORAGE_CLASS)
 
 
-def training_operator(kubectl: Kubectl, store: ImageStore, programs: Binaries, home: Path) -> None:
+def training_operator(cluster: Cluster) -> None:
     """Apply the training operator; PyTorchJobs can be created once its webhook responds."""
-    manifests = home / OPERATOR
-    shutil.rmtree(manifests, ignore_errors=True)
-    source = binaries.module_folder(binaries.TRAINING_OPERATOR, OPERATOR_MODULE) / "manifests"
-    shutil.copytree(source, manifests / "manifests", copy_function=shutil.copyfile)
-    target = {"kind": "Deployment", "name": OPERATOR}
-    kustomization = {
-        "resources": ["manifests/overlays/standalone"],
-        "patches": [{"target": target, "patch": json.dumps(PROBES)}],
-    }
-    (manifests / "kustomization.yaml").write_text(json.dumps(kustomization))
-    rendered = kubectl("kustomize", str(manifests))
-    program = programs.folder(binaries.TRAINING_OPERATOR) / "training-operator.v1"
-    store.ensure(images.controller(_image(rendered), program))
-    kubectl("apply", "--server-side", "--filename", "-", stdin=rendered)
+    home = copied(cluster, binaries.TRAINING_OPERATOR, OPERATOR_MODULE, "manifests")
+    program = cluster.programs.folder(binaries.TRAINING_OPERATOR) / "training-operator.v1"
+    apply(cluster, rendered(cluster, home, "manifests/overlays/standalone", PROBES), program)
+
+
+def copied(cluster: Cluster, family: Family, module: str, folder: str) -> Path:
+    """Return a folder in which a module's own folder, such as its manifests, has been copied."""
+    home = cluster.layout.home / module.replace("/", "-")
+    shutil.rmtree(home, ignore_errors=True)
+    shutil.copytree(binaries.module_folder(family, module) / folder, home / folder, copy_function=shutil.copyfile)
+    return home
+
+
+def rendered(cluster: Cluster, home: Path, resource: str, patch: Sequence[object]) -> str:
+    """Return the manifests of a kustomization below `home`, with a patch of its only Deployment."""
+    patches = [{"target": {"kind": "Deployment"}, "patch": json.dumps(patch)}]
+    (home / "kustomization.yaml").write_text(json.dumps({"resources": [resource], "patches": patches}))
+    return cluster.kubectl("kustomize", str(home))
+
+
+def apply(cluster: Cluster, manifests: str, program: Path) -> None:
+    """Apply rendered manifests; the image that their Deployment names is made from this program."""
+    found = re.search(r"^\s*(?:- )?image: (\S+)$", manifests, re.MULTILINE)
+    if found is None:
+        raise ClusterFailed(f"the manifests for {program} name no image")
+    cluster.images.ensure(images.controller(found[1], program))
+    cluster.kubectl("apply", "--server-side", "--force-conflicts", "--filename", "-", stdin=manifests)
 
 
 def wait_for_training_operator(kubectl: Kubectl) -> None:
@@ -85,13 +99,6 @@ def restrict_init_containers(kubectl: Kubectl) -> None:
     kubectl("patch", "deployment", OPERATOR, *there, "--patch", json.dumps(change))
     kubectl("rollout", "status", f"deployment/{OPERATOR}", *there, "--timeout=300s", timeout=310)
     wait_for_training_operator(kubectl)
-
-
-def _image(rendered: str) -> str:
-    found = re.search(rf"^\s*image: (\S*/{OPERATOR}\S*)$", rendered, re.MULTILINE)
-    if found is None:
-        raise ClusterFailed("the training operator's manifests name no image of it")
-    return found[1]
 
 
 _CONTAINER = {"name": "pytorch", "image": images.INIT_IMAGE}

@@ -7,9 +7,7 @@ import fcntl
 import os
 import subprocess
 import sys
-import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
 from demo.infrastructure import InfrastructureFailed
@@ -130,32 +128,6 @@ def locked(path: Path) -> Iterator[None]:
     with path.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
-
-
-@contextlib.contextmanager
-def reminding(tell: Callable[[str], None], what: str, *, interval: float = 60) -> Iterator[None]:
-    """Report at intervals that a long operation still runs."""
-    done = threading.Event()
-    began = time.monotonic()
-
-    def remind() -> None:
-        while not done.wait(interval):
-            tell(f"still {what}, for {spoken(time.monotonic() - began)} now")
-
-    with ThreadPoolExecutor(1) as pool:
-        pool.submit(remind)
-        try:
-            yield
-        finally:
-            done.set()
-
-
-def spoken(seconds: float) -> str:
-    """Format a duration: in seconds below a minute, otherwise in minutes and half minutes."""
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    minutes, halves = divmod(round(seconds / 30), 2)
-    return f"{minutes} min" + (" 30 s" if halves else "")
 
 
 class Progress:

@@ -6,12 +6,9 @@ They are not part of every boot: most tests need no TrainJob, and two more opera
 from __future__ import annotations
 
 import json
-import re
-import shutil
 from typing import TYPE_CHECKING
 
-from cluster import binaries, images
-from cluster.operators import PROBES
+from cluster import binaries, images, operators
 from cluster.shell import ClusterFailed, wait_until
 
 if TYPE_CHECKING:
@@ -54,8 +51,14 @@ def apply(cluster: Cluster, *, gates: str = "") -> None:
         cluster: the cluster.
         gates: Trainer's feature gates, such as `TrainJobStatus=true`.
     """
-    _apply_jobset(cluster)
-    _apply_trainer(cluster, gates)
+    home = operators.copied(cluster, binaries.TRAINER, JOBSET_MODULE, "config")
+    _apply(cluster, home, "config/default", "jobset")
+    home = operators.copied(cluster, binaries.TRAINER, TRAINER_MODULE, "manifests")
+    overlay = home / "manifests" / "overlays" / "manager" / "kustomization.yaml"
+    lines = overlay.read_text().splitlines(keepends=True)
+    overlay.write_text("".join(line for line in lines if "third-party/jobset" not in line))
+    flags = [f"--feature-gates={gates}"] if gates else []
+    _apply(cluster, home, "manifests/overlays/manager", "trainer-controller-manager", flags=flags)
 
 
 def wait(cluster: Cluster) -> None:
@@ -64,7 +67,21 @@ def wait(cluster: Cluster) -> None:
     Raises:
         ClusterFailed: the webhooks do not respond in time.
     """
-    wait_until("the webhooks of Trainer and JobSet", lambda: _is_ready(cluster), timeout=300)
+    create = ("create", "--dry-run=server", "--filename", "-")
+
+    def is_ready() -> bool:
+        cluster.kubectl("apply", "--server-side", "--filename", str(runtime))
+        for each in (_PROBE_JOB, _PROBE_JOB_SET):
+            cluster.kubectl(*create, stdin=json.dumps(each))
+        return True
+
+    runtime = runtimes() / "torch_distributed.yaml"
+    wait_until("the webhooks of Trainer and JobSet", is_ready, timeout=300)
+
+
+def runtimes() -> Path:
+    """Return the folder of the runtimes that Trainer ships."""
+    return binaries.module_folder(binaries.TRAINER, TRAINER_MODULE) / "manifests" / "base" / "runtimes"
 
 
 def apply_runtimes(kubectl: Kubectl, *runtimes: Mapping[str, Any]) -> None:
@@ -93,65 +110,14 @@ def _judges(cluster: Cluster) -> bool:
     return True
 
 
-def _is_ready(cluster: Cluster) -> bool:
-    """Create the runtime, and check in a dry run that the webhooks accept a TrainJob and a JobSet.
-
-    Raises:
-        ClusterFailed: they do not accept them yet.
-    """
-    runtime = _folder(cluster, TRAINER_MODULE) / "manifests" / "base" / "runtimes" / "torch_distributed.yaml"
-    cluster.kubectl("apply", "--server-side", "--filename", str(runtime))
-    cluster.kubectl("create", "--dry-run=server", "--filename", "-", stdin=json.dumps(_PROBE_JOB))
-    cluster.kubectl("create", "--dry-run=server", "--filename", "-", stdin=json.dumps(_PROBE_JOB_SET))
-    return True
-
-
-def _apply_jobset(cluster: Cluster) -> None:
-    home = _copied(cluster, JOBSET_MODULE, "config")
-    _apply(cluster, home, "config/default", program="jobset")
-
-
-def _apply_trainer(cluster: Cluster, gates: str) -> None:
-    home = _copied(cluster, TRAINER_MODULE, "manifests")
-    overlay = home / "manifests" / "overlays" / "manager" / "kustomization.yaml"
-    lines = overlay.read_text().splitlines(keepends=True)
-    overlay.write_text("".join(line for line in lines if "third-party/jobset" not in line))
-    flags = [f"--feature-gates={gates}"] if gates else []
-    _apply(cluster, home, "manifests/overlays/manager", program="trainer-controller-manager", flags=flags)
-
-
-def _apply(cluster: Cluster, home: Path, folder: str, *, program: str, flags: Sequence[str] = ()) -> None:
-    """Apply a folder of manifests; its Deployment's image, with the name in the manifest, is made from this program."""
+def _apply(cluster: Cluster, home: Path, resource: str, program: str, *, flags: Sequence[str] = ()) -> None:
+    """Apply manifests without leader election: a leader that the API server answers late ends itself."""
     more = [{"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": flag} for flag in flags]
-    patch = {"target": {"kind": "Deployment"}, "patch": json.dumps([*PROBES, *_SMALL, *more])}
-    (home / "kustomization.yaml").write_text(json.dumps({"resources": [folder], "patches": [patch]}))
-    rendered = _without_election(cluster.kubectl("kustomize", str(home)))
-    found = re.search(r"^\s*(?:- )?image: (\S+)$", rendered, re.MULTILINE)
-    if found is None:
-        raise ClusterFailed(f"{folder} names no image")
-    path = cluster.programs.folder(binaries.TRAINER) / program
-    cluster.images.ensure(images.controller(found[1], path))
-    cluster.kubectl("apply", "--server-side", "--force-conflicts", "--filename", "-", stdin=rendered)
-
-
-def _without_election(rendered: str) -> str:
-    """Turn leader election off: one replica needs none, and a leader that the API server answers late ends itself."""
+    manifests = operators.rendered(cluster, home, resource, [*operators.PROBES, *_SMALL, *more])
     off = {"leaderElect: true": "leaderElect: false", "- --leader-elect\n": "- --leader-elect=false\n"}
     for each, instead in off.items():
-        rendered = rendered.replace(each, instead)
-    return rendered
-
-
-def _folder(cluster: Cluster, module: str) -> Path:
-    return cluster.layout.home / f"{module.replace('/', '-')}"
-
-
-def _copied(cluster: Cluster, module: str, folder: str) -> Path:
-    home = _folder(cluster, module)
-    shutil.rmtree(home, ignore_errors=True)
-    source = binaries.module_folder(binaries.TRAINER, module) / folder
-    shutil.copytree(source, home / folder, copy_function=shutil.copyfile)
-    return home
+        manifests = manifests.replace(each, instead)
+    operators.apply(cluster, manifests, cluster.programs.folder(binaries.TRAINER) / program)
 
 
 _PROBE_JOB = {

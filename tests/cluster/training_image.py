@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from cluster.buildah import Base
 from cluster.built_image import BuiltImage
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from cluster.boot import Cluster
 
 DISTRIBUTED = "/usr/lib/python3/dist-packages/torch/distributed"
 BASE = Base(
@@ -31,12 +25,3 @@ BASE = Base(
 DIGITS = BuiltImage(
     name="ghcr.io/ptjob-provider/digits:test", context=Path(__file__).parents[2] / "docker" / "digits", base=BASE
 )
-
-
-def ensure_digits(cluster: Cluster, tell: Callable[[str], None]) -> str:
-    """Import the digits image into a running cluster, and return its name.
-
-    Raises:
-        ClusterFailed: the build failed; the message has the end of the tool's output.
-    """
-    return DIGITS.ensure(cluster, tell)

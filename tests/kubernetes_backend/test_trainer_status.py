@@ -50,7 +50,7 @@ def lab(own_cluster: Cluster, own_namespace: str, tell: Callable[[str], None]) -
     """Return a namespace in which a Trainer with the gate runs TrainJobs."""
     trainer.apply(own_cluster, gates=GATE)
     trainer.wait(own_cluster)
-    training_image.ensure_digits(own_cluster, tell)
+    training_image.DIGITS.ensure(own_cluster, tell)
     return Lab(own_cluster, own_namespace)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from cluster import binaries, trainer
+from cluster import trainer
 from cluster.shell import Progress
 from cluster.sync_image import SYNC
 from cluster.tenants import namespace_in, service_account
@@ -48,8 +48,7 @@ async def place(cluster: Cluster) -> AsyncIterator[Place]:
 
 def _fails_at_once(cluster: Cluster, namespace: str) -> dict[str, object]:
     """Return Trainer's runtime for PyTorch as one of the namespace, in which no pod is replaced."""
-    folder = binaries.module_folder(binaries.TRAINER, trainer.TRAINER_MODULE) / "manifests/base/runtimes"
-    runtime = yaml.safe_load((folder / "torch_distributed.yaml").read_text())
+    runtime = yaml.safe_load((trainer.runtimes() / "torch_distributed.yaml").read_text())
     for step in runtime["spec"]["template"]["spec"]["replicatedJobs"]:
         step["template"]["spec"]["backoffLimit"] = 0
     meta = {**runtime["metadata"], "name": ONE_TRY, "namespace": namespace}
