@@ -12,7 +12,7 @@ import termios
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 
 def screen(sent: str) -> list[str]:
@@ -36,10 +36,10 @@ def screen(sent: str) -> list[str]:
 class AtTerminal:
     """A command whose stdout and stderr are one terminal."""
 
-    def __init__(self, words: list[str]) -> None:
+    def __init__(self, words: list[str], env: Mapping[str, str] | None = None) -> None:
         self.ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-        environment = {**os.environ, "TERM": "xterm"}
+        environment = env or {**os.environ, "TERM": "xterm"}
         self.process = subprocess.Popen(
             ["env", "--default-signal=INT", *words], stdin=theirs, stdout=theirs, stderr=theirs, env=environment
         )

@@ -14,7 +14,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -178,19 +177,11 @@ class Net:
         Raises:
             ClusterFailed: it does not listen in time; the message has its log.
         """
-        from cluster.shell import ClusterFailed  # noqa: PLC0415 - as above
+        from serving import serving  # noqa: PLC0415 - as above
 
-        words = [*self.enter, *command]
-        with log.open("w") as output, subprocess.Popen(words, stdout=output, stderr=output) as process:
-            until = time.monotonic() + 120
-            try:
-                while not self.answers(port):
-                    if time.monotonic() > until:
-                        raise ClusterFailed(f"{command[0]} does not listen: {log.read_text()}")
-                    time.sleep(0.05)
-                yield
-            finally:
-                process.terminate()
+        argv = [*self.enter, *command]
+        with serving(command[0], argv, env=os.environ, log=log, answers=lambda: self.answers(port)):
+            yield
 
 
 HERE = Net()

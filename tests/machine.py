@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import pty
-import subprocess
 import sys
 import time
 from dataclasses import dataclass
@@ -13,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from click.testing import CliRunner, Result
 
+from at_terminal import AtTerminal
 from ptjob_provider.cli import main
 from ptjob_provider.core.identity import JobRef, Owner
 from ptjob_provider.core.kinds import PYTORCHJOB
@@ -62,17 +60,9 @@ class Machine:
 
     def at_terminal(self, *words: str, env: Mapping[str, str] | None = None) -> str:
         """Run `ptjob` in a pseudo-terminal and return its output."""
-        ours, theirs = pty.openpty()
-        with subprocess.Popen(self.command(*words), env=env, stdin=theirs, stdout=theirs):
-            os.close(theirs)
-            sent = b""
-            try:
-                while part := os.read(ours, 4096):
-                    sent += part
-            except OSError:  # the process has closed the terminal; Linux reports that as an error
-                pass
-        os.close(ours)
-        return sent.decode()
+        terminal = AtTerminal(self.command(*words), env)
+        terminal.end()
+        return terminal.sent.decode()
 
     async def _submit(self, name: str, program: str, fields: dict[str, object]) -> JobRef:
         command = ["python", "-c", program]

@@ -10,11 +10,9 @@ import hashlib
 import os
 import secrets
 import shutil
-import signal
-import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,10 +20,10 @@ from typing import TYPE_CHECKING
 from cluster import debian
 from cluster.fixtures import REQUIRED, is_required
 from cluster.layout import Layout
-from cluster.shell import ClusterFailed, bare_environment, last_lines, locked, run, wait_until, write
-from demo.processes import end_processes, session_processes
+from cluster.shell import ClusterFailed, bare_environment, locked, run, write
 from installed import ROOT
 from ptjob_provider.core.local.devices import PortReservation
+from serving import serving
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -79,10 +77,9 @@ def database(tell: Callable[[str], None] = lambda _: None) -> Iterator[str]:
     if found is None:
         raise ClusterFailed(f"the package {PACKAGE} brought no initdb")
     template = _migrated(found, tell)
-    with tempfile.TemporaryDirectory(prefix="ptjob-postgresql-") as folder, _server(found, Path(folder)) as server:
-        server.copy(template)
-        with server.running() as process:
-            server.wait(process)
+    with _server(found) as server:
+        run(["cp", "-a", f"{template}/.", str(server.folder)], timeout=120)
+        with server.running("psql", "--command=SELECT 1", OWNER, grace=0):
             yield server.address
 
 
@@ -95,28 +92,24 @@ def _migrated(found: Path, tell: Callable[[str], None]) -> Path:
     with locked(cache / "postgresql.lock"):
         if not kept.exists():
             tell("making Airflow's tables in PostgreSQL (about 20 s, once)")
-            with tempfile.TemporaryDirectory(prefix="ptjob-postgresql-") as folder:
-                with _server(found, Path(folder)) as server:
-                    server.make()
-                    with server.running() as process:
-                        server.make_database(process)
-                        server.migrate()
-                        process.send_signal(signal.SIGINT)  # writes all data to files
-                        process.wait(60)
+            with _server(found) as server:
+                server.make()
+                with server.running("createdb", OWNER, grace=60):  # writes all data to files at the end
+                    server.migrate()
                 unfinished = kept.with_suffix(".unfinished")
                 shutil.rmtree(unfinished, ignore_errors=True)
-                run(["cp", "-a", folder, str(unfinished)], timeout=120)
+                run(["cp", "-a", str(server.folder), str(unfinished)], timeout=120)
             unfinished.rename(kept)
     return kept
 
 
 @contextlib.contextmanager
-def _server(found: Path, folder: Path) -> Iterator[Server]:
-    server = Server(found, folder)
-    try:
-        yield server
-    finally:
-        server.reservation.close()
+def _server(found: Path) -> Iterator[Server]:
+    with (
+        tempfile.TemporaryDirectory(prefix="ptjob-postgresql-") as folder,
+        contextlib.closing(PortReservation()) as reservation,
+    ):
+        yield Server(found, Path(folder), reservation.port)
 
 
 @contextlib.contextmanager
@@ -146,17 +139,12 @@ class Server:
 
     programs: Path
     folder: Path
-    reservation: PortReservation = field(default_factory=PortReservation)
+    port: int
 
     @property
     def password(self) -> str:
         """The administrator's password, which is stored next to the data."""
         return (self.folder / "password").read_text()
-
-    @property
-    def port(self) -> int:
-        """The port of the server; it is reserved while the data is created."""
-        return self.reservation.port
 
     @property
     def address(self) -> str:
@@ -172,10 +160,6 @@ class Server:
         how = ("--auth=scram-sha-256", f"--pwfile={secret}", f"--username={OWNER}", "--encoding=UTF8", "--no-sync")
         run(self._as_user("initdb", f"--pgdata={self.folder / 'data'}", *how), timeout=120, env=self._env())
 
-    def copy(self, template: Path) -> None:
-        """Copy the files of a stopped server."""
-        run(["cp", "-a", f"{template}/.", str(self.folder)], timeout=120)
-
     def migrate(self) -> None:
         """Create Airflow's tables."""
         with tempfile.TemporaryDirectory(prefix="ptjob-migrate-") as home:
@@ -183,47 +167,26 @@ class Server:
             run([sys.executable, "-m", "airflow", "db", "migrate"], timeout=300, env={**self._env(), **options})
 
     @contextlib.contextmanager
-    def running(self) -> Iterator[subprocess.Popen[bytes]]:
-        """Run the server until the context ends, including its child processes."""
-        process = self.start()
-        try:
-            yield process
-        finally:
-            _stop(process)
-
-    def start(self) -> subprocess.Popen[bytes]:
-        settings = [f"--{name}={value}" for name, value in {**SETTINGS, "port": str(self.port)}.items()]
-        argv = self._as_user("postgres", "-D", str(self.folder / "data"), *settings)
-        with (self.folder / "log").open("ab") as log:
-            return subprocess.Popen(
-                argv, env=self._env(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-            )
-
-    def make_database(self, process: subprocess.Popen[bytes]) -> None:
-        """Wait until the server answers and create the database; raise the same errors as `wait`."""
-        self._until(process, "createdb", OWNER)
-
-    def wait(self, process: subprocess.Popen[bytes]) -> None:
-        """Wait until the server answers.
+    def running(self, program: str, *words: str, grace: float) -> Iterator[None]:
+        """Run the server until the context ends; enter it when this client program has succeeded.
 
         Raises:
             ClusterFailed: The server ended or did not answer in time.
         """
-        self._until(process, "psql", "--command=SELECT 1", OWNER)
-
-    def _until(self, process: subprocess.Popen[bytes], program: str, *words: str) -> None:
+        settings = [f"--{name}={value}" for name, value in {**SETTINGS, "port": str(self.port)}.items()]
+        argv = self._as_user("postgres", "-D", str(self.folder / "data"), *settings)
         where = ("--host=127.0.0.1", f"--port={self.port}", f"--username={OWNER}")
+        client = [str(self.programs / program), *where, *words]
         env = {**self._env(), "PGPASSWORD": self.password}
-
-        def done() -> bool:
-            run([str(self.programs / program), *where, *words], timeout=30, env=env)
-            return True
-
-        def check_alive() -> None:
-            if process.poll() is not None:
-                raise ClusterFailed(f"PostgreSQL has ended:\n{last_lines((self.folder / 'log').read_text())}")
-
-        wait_until("PostgreSQL", done, timeout=240, alive=check_alive)
+        with serving(
+            "PostgreSQL",
+            argv,
+            env=self._env(),
+            log=self.folder / "log",
+            answers=lambda: run(client, timeout=30, env=env),
+            grace=grace,
+        ):
+            yield
 
     def _as_user(self, program: str, *arguments: str) -> list[str]:
         argv = [str(self.programs / program), *arguments]
@@ -233,15 +196,3 @@ class Server:
 
     def _env(self) -> dict[str, str]:
         return bare_environment(self.folder)
-
-
-def _stop(process: subprocess.Popen[bytes]) -> None:
-    """Stop the server without a final checkpoint, with all its processes."""
-    if process.poll() is not None:
-        return
-    members = session_processes(process.pid)
-    process.send_signal(signal.SIGQUIT)
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(10)
-    end_processes(members, grace=0)
-    process.wait(10)
