@@ -6,35 +6,29 @@ from typing import Any
 import pytest
 
 from ptjob_provider.core.errors import InvalidSpec
-from ptjob_provider.core.local.config import LocalConfig, base_environment, gpu_ids, untagged
+from ptjob_provider.core.local.config import LocalConfig, base_environment, gpu_ids
 from rows import each_row
 
 ROOT = Path("/var/lib/ptjob")
 
 
 @each_row(
-    ("image", "name"),
+    ("image", "place"),
     [
-        ("train", "train"),
-        ("train:1", "train"),
-        ("host:5000/team/train", "host:5000/team/train"),
-        ("host:5000/team/train:1@sha256:ab", "host:5000/team/train"),
-        ("host:5000/team/train@sha256:ab", "host:5000/team/train"),
+        ("train", "/all"),
+        ("train:2", "/two"),
+        ("train:3", "/all"),
+        ("host:5000/train", "/other"),
+        ("host:5000/train:1@sha256:ab", "/other"),
+        ("host:5000/train@sha256:ab", "/other"),
+        ("host", None),
     ],
 )
-def test_an_image_has_a_name_without_its_version(image: str, name: str) -> None:
-    """The port of a registry belongs to the name."""
-    assert untagged(image) == name
+def test_an_image_is_replaced_by_its_exact_name_or_by_its_name_without_a_version(image: str, place: str | None) -> None:
+    """A single version can have another replacement; the port of a registry belongs to the name."""
+    images = {"train:2": Path("/two"), "train": Path("/all"), "host:5000/train": Path("/other")}
 
-
-def test_an_exact_name_stands_before_one_without_a_tag() -> None:
-    """A single version can have another replacement."""
-    both = {"train:2": Path("/two"), "train": Path("/all")}
-    config = LocalConfig(root=ROOT, images=both)
-
-    found = [config.replacement(image) for image in ("train:2", "train:3", "other")]
-
-    assert found == [Path("/two"), Path("/all"), None]
+    assert LocalConfig(root=ROOT, images=images).replacement(image) == (place and Path(place))
 
 
 @each_row(
@@ -54,26 +48,10 @@ def test_a_wrong_setting_is_named(fields: dict[str, Any], words: str) -> None:
 
 
 def test_only_variables_that_every_program_needs_are_inherited() -> None:
-    environ = {
-        "PATH": "/bin",
-        "HOME": "/root",
-        "LC_ALL": "C",
-        "LD_LIBRARY_PATH": "/cuda",
-        "CUDA_VISIBLE_DEVICES": "2,3",
-        "AIRFLOW__CORE__FERNET_KEY": "x",
-        "AWS_SECRET_ACCESS_KEY": "x",
-        "http_proxy": "http://user:password@host",
-        "MY_PATH": "x",
-    }
+    kept = {"PATH": "/bin", "HOME": "/root", "LC_ALL": "C", "LD_LIBRARY_PATH": "/cuda", "CUDA_VISIBLE_DEVICES": "2,3"}
+    others = dict.fromkeys(("AIRFLOW__CORE__FERNET_KEY", "AWS_SECRET_ACCESS_KEY", "http_proxy", "MY_PATH"), "x")
 
-    assert base_environment(environ) == {
-        "PATH": "/bin",
-        "HOME": "/root",
-        "LANG": "C.UTF-8",
-        "LC_ALL": "C",
-        "LD_LIBRARY_PATH": "/cuda",
-        "CUDA_VISIBLE_DEVICES": "2,3",
-    }
+    assert base_environment({**kept, **others}) == {"LANG": "C.UTF-8", **kept}
 
 
 @each_row(

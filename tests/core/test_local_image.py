@@ -23,28 +23,25 @@ def context(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def read(context: Path, text: str) -> ImageFacts:
+def read(context: Path, text: str) -> tuple[ImageFacts, list[str]]:
+    """Return the facts of a Dockerfile, and what of it is not applied."""
     (context / "Dockerfile").write_text(text)
-    return read_image(context, python="/py", image="i")[0]
-
-
-def unapplied(context: Path, text: str) -> list[str]:
-    (context / "Dockerfile").write_text(text)
-    return read_image(context, python="/py", image="i")[1]
+    return read_image(context, python="/py", image="i")
 
 
 def test_commands_are_read_in_their_exec_and_shell_forms(context: Path) -> None:
     """A shell form becomes a command of /bin/sh."""
-    both = read(context, 'FROM x\nENTRYPOINT ["python", "t.py"]\nCMD echo $HOME && ls\n')
+    both, _ = read(context, 'FROM x\nENTRYPOINT ["python", "t.py"]\nCMD echo $HOME && ls\n')
+    neither, _ = read(context, "FROM x\nENTRYPOINT [1]\n")
 
     assert both.entrypoint == ["python", "t.py"]
     assert both.cmd == ["/bin/sh", "-c", "echo $HOME && ls"]
-    assert read(context, "FROM x\nENTRYPOINT [1]\n").entrypoint == ["/bin/sh", "-c", "[1]"]
+    assert neither.entrypoint == ["/bin/sh", "-c", "[1]"]
 
 
 def test_the_last_instruction_of_each_kind_counts(context: Path) -> None:
     """This is Docker's rule; an instruction may span several lines with comments in between."""
-    facts = read(context, "FROM x\nCMD a\nCMD b \\\n  # why\n  c\nWORKDIR /a\nWORKDIR b\nENV A=1 B=2\nENV A 3 4\n")
+    facts, _ = read(context, "FROM x\nCMD a\nCMD b \\\n  # why\n  c\nWORKDIR /a\nWORKDIR b\nENV A=1 B=2\nENV A 3 4\n")
 
     assert facts.cmd[-1].split() == ["b", "c"]
     assert facts.working_dir == "/a/b"
@@ -52,7 +49,8 @@ def test_the_last_instruction_of_each_kind_counts(context: Path) -> None:
 
 
 def test_variables_are_substituted(context: Path) -> None:
-    facts = read(context, "ARG TAG=3\nFROM x:$TAG\nARG D=/d\nARG NONE\nENV E=$D/e\nWORKDIR ${E}/w\nCOPY train.py $E/\n")
+    text = "ARG TAG=3\nFROM x:$TAG\nARG D=/d\nARG NONE\nENV E=$D/e\nWORKDIR ${E}/w\nCOPY train.py $E/\n"
+    facts, _ = read(context, text)
 
     assert facts.working_dir == "/d/e/w"
     assert facts.env == {"E": "/d/e"}
@@ -78,17 +76,16 @@ def test_variables_are_substituted(context: Path) -> None:
 )
 def test_copied_files_are_found_in_the_context(context: Path, copy: str, files: dict[str, str]) -> None:
     """Docker's rules: the content of a directory is copied, and a file keeps its name below a directory."""
-    found = read(context, f"FROM x\nWORKDIR /w\n{copy}\n").files
+    found, _ = read(context, f"FROM x\nWORKDIR /w\n{copy}\n")
 
-    assert found == {place: str(context / file) for place, file in files.items()}
+    assert found.files == {place: str(context / file) for place, file in files.items()}
 
 
 def test_directories_of_the_image_are_known(context: Path) -> None:
     """They are WORKDIR and copy targets, except for directories that every system has."""
-    facts = read(context, "FROM x\nWORKDIR /w\nCOPY src /s\nCOPY src /usr/bin\nCOPY src /\n")
+    facts, _ = read(context, "FROM x\nWORKDIR /w\nCOPY src /s\nCOPY src /usr/bin\nCOPY src /\n")
 
     assert set(facts.directories) == {"/w", "/s"}
-    assert set(read(context, "FROM x\nCOPY src /s\n").directories) == {"/s"}
 
 
 def test_only_the_last_stage_counts(context: Path) -> None:
@@ -97,11 +94,12 @@ def test_only_the_last_stage_counts(context: Path) -> None:
         "FROM x AS base\nENV A=1\nWORKDIR /w\nCOPY other /o\nCMD old\nFROM --platform=linux/amd64 base\nENV C=3\n"
         "COPY train.py /w/\n"
     )
-    facts = read(context, text)
+    facts, unapplied = read(context, text)
 
     assert facts.env == {"C": "3"}
     assert (facts.working_dir, facts.cmd, set(facts.files)) == ("", (), {"/w/train.py"})
-    assert unapplied(context, text) == ["stages before the last"]
+    assert facts.directories == ["/w"]
+    assert unapplied == ["stages before the last"]
 
 
 def test_instructions_that_are_not_applied_are_listed_once(context: Path) -> None:
@@ -112,7 +110,7 @@ def test_instructions_that_are_not_applied_are_listed_once(context: Path) -> Non
         "COPY <<END /f\nENV A=1\nEND\nRUN <<-'EOF'\nCMD no\nEOF\n"
     )
 
-    assert unapplied(context, text) == [
+    assert read(context, text)[1] == [
         *("SHELL", "RUN", "USER", "COPY --from=build /a /b", "COPY ../secret /a", "COPY no*thing /a"),
         *("ADD", "COPY <<END /f"),
     ]
@@ -146,7 +144,6 @@ def test_command_replaces_the_entrypoint_and_args_replace_cmd(container: dict[st
         (["python", "x"], ["/py", "x"]),
         (["/usr/bin/python3.11", "x"], ["/py", "x"]),
         (["torchrun", "x"], ["/py", "-m", "torch.distributed.run", "x"]),
-        (["/opt/conda/bin/torchrun", "x"], ["/py", "-m", "torch.distributed.run", "x"]),
         (["python-config"], ["python-config"]),
         (["./python"], ["./python"]),
         (["sh", "-c", "python"], ["sh", "-c", "python"]),

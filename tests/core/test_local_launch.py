@@ -1,82 +1,38 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
-import pytest
-
-from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.kinds import PYTORCHJOB
+from ptjob_provider.core.local import pod
 from ptjob_provider.core.local.config import Setup
 from ptjob_provider.core.local.image import ImageFacts
-from ptjob_provider.core.local.launch import (
-    Launch,
-    PathMap,
-    PodPlan,
-    launch,
-    resolve,
-    values_of,
-)
+from ptjob_provider.core.local.launch import Launch, PathMap, PodPlan, launch
+from ptjob_provider.core.local.supervisor import LONGEST_GRACE
 from rows import each_row
 
-STORES = {"secrets": {"s": {"k": "hidden", "bad name": "x"}}, "config_maps": {"m": {"mode": "fast", "9": "n"}}}
-
-
-@each_row(
-    ("container", "words"),
-    [
-        (
-            {"env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "x"}}}]},
-            "env.A..*secretKeyRef.*'s/x'",
-        ),
-        ({"env": [{"name": "A", "valueFrom": {"configMapKeyRef": {"name": "x", "key": "k"}}}]}, "configMapKeyRef"),
-        ({"envFrom": [{"secretRef": {"name": "none"}}]}, r"envFrom\[0\].secretRef.*'none'.*configured here.*: s"),
-    ],
-)
-def test_an_absent_reference_is_refused_by_its_field(container: dict[str, Any], words: str) -> None:
-    with pytest.raises(InvalidSpec, match=words) as caught:
-        resolve(container, stores=STORES, fields={})
-
-    assert "hidden" not in str(caught.value)
-
-
-def test_a_file_of_a_key_that_is_absent_is_refused() -> None:
-    items = [{"key": "gone", "path": "p"}]
-
-    with pytest.raises(InvalidSpec, match="'s/gone'"):
-        values_of({"secret": {"secretName": "s", "items": items}}, STORES, "volumes[0]")
-
-    assert values_of({"secret": {"secretName": "s", "items": items, "optional": True}}, STORES, "v")
-
+if TYPE_CHECKING:
+    import pytest
 
 IMAGE = ImageFacts(
     python="/py",
     entrypoint=["python", "/app/train.py"],
     working_dir="/app",
-    env={"CONF": "/app/conf.yaml", "A": "image"},
+    env={"CONF": "/app/conf.yaml"},
     files={"/app/train.py": "/ctx/train.py"},
     directories=["/app"],
 )
 UID = "00000000-0000-0000-0000-000000000001"
 
 
-def planned(
-    container: dict[str, Any],
-    mounts: dict[str, str] | None = None,
-    *,
-    is_init: bool = False,
-    devices: tuple[str, ...] = (),
-    python: str = "/default-py",
-) -> Launch:
-    """Return the launch of a container of a job's master; `mounts` has claims by the paths of their mounts."""
-    claims = mounts or {}
-    volumes = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in claims.values()]
-    template = {"metadata": {"labels": {"team": "a"}}, "spec": {"containers": [], "volumes": volumes}}
+def plan_of(spec: dict[str, Any], *, python: str = "/default-py") -> PodPlan:
+    """Return the plan of the master's pod with this specification."""
     job = {
         "apiVersion": "kubeflow.org/v1",
         "kind": "PyTorchJob",
         "metadata": {"name": "j", "namespace": "ns", "uid": UID, "creationTimestamp": "2026-11-20T10:00:00Z"},
-        "spec": {"pytorchReplicaSpecs": {"Master": {"template": template}}},
+        "spec": {"pytorchReplicaSpecs": {"Master": {"template": {"spec": {"containers": [], **spec}}}}},
     }
     setup = Setup(
         claims="/claims",
@@ -87,13 +43,17 @@ def planned(
         stores={"secrets": {}, "config_maps": {}},
     )
     (replica,) = PYTORCHJOB.replicas(job)
-    pod = PodPlan(job=job, replica=replica, port=1, setup=setup, directory=Path("/pod"), devices=devices)
-    mounted = {"volumeMounts": [{"name": name, "mountPath": path} for path, name in claims.items()]}
-    return launch(pod, {"name": "pytorch", "image": "other", **mounted, **container}, is_init=is_init)
+    return PodPlan(job=job, replica=replica, port=1, setup=setup, directory=Path("/pod"))
+
+
+def planned(container: dict[str, Any], *, is_init: bool = False, python: str = "/default-py") -> Launch:
+    """Return the launch of a container that may mount the claim `c`."""
+    plan = plan_of({"volumes": [{"name": "c", "persistentVolumeClaim": {"claimName": "c"}}]}, python=python)
+    return launch(plan, {"name": "pytorch", "image": "other", **container}, is_init=is_init)
 
 
 def test_a_mount_hides_what_the_image_has_there() -> None:
-    found = planned({"image": "known"}, {"/app": "c"})
+    found = planned({"image": "known", "volumeMounts": [{"name": "c", "mountPath": "/app"}]})
 
     assert found.working_dir == "/claims/c"
     assert found.env["CONF"] == "/claims/c/conf.yaml"
@@ -171,3 +131,37 @@ def test_a_replaced_path_is_not_replaced_again() -> None:
 )
 def test_a_path_is_replaced_only_as_a_whole(path: str, host: str | None) -> None:
     assert MAP.path(path) == host
+
+
+class StandInContainer:
+    """Container that notes its signals."""
+
+    pid = 1
+    has_ended = False
+
+    def __init__(self) -> None:
+        self.signals: list[str] = []
+
+    def terminate(self) -> None:
+        self.signals.append("SIGTERM")
+
+    def kill(self) -> None:
+        self.signals.append("SIGKILL")
+
+
+@each_row(("grace", "seconds"), [(None, 3), (1, 1), (100, 3)])
+def test_a_stopped_pod_is_killed_after_its_grace_period_or_three_seconds(
+    monkeypatch: pytest.MonkeyPatch, grace: int | None, seconds: int
+) -> None:
+    now, container = [0.0], StandInContainer()
+    monkeypatch.setattr(pod, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    stopped = pod.LocalPod(plan_of({"terminationGracePeriodSeconds": grace}), log=lambda *_: Path("/log"))
+    stopped._main = [container]  # type: ignore[list-item]
+
+    stopped.stop(LONGEST_GRACE)
+    now[0] = seconds - 0.01
+    stopped.advance()
+    assert container.signals == ["SIGTERM"]
+    now[0] = seconds
+    stopped.advance()
+    assert container.signals == ["SIGTERM", "SIGKILL"]

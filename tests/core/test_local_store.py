@@ -2,38 +2,28 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ptjob_provider.core.errors import InvalidSpec, JobAlreadyExists
-from ptjob_provider.core.local.backend import created
+from ptjob_provider.core.errors import InvalidSpec, JobAlreadyExists, UnsupportedByBackend
+from ptjob_provider.core.local.backend import LocalBackend, created
+from ptjob_provider.core.local.config import LocalConfig
 from ptjob_provider.core.local.status import with_condition
-from ptjob_provider.core.local.store import (
-    JobStore,
-    is_expired,
-    make_private,
-    needs_recovery,
-    read_json,
-    recovered,
-)
+from ptjob_provider.core.local.store import JobStore, is_expired, make_private, needs_recovery, read_json, recovered
 from rows import each_row
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 NOW = datetime(2026, 11, 20, 10, tzinfo=UTC)
-FINISHED = with_condition({}, "Succeeded", "", now=NOW)
 RUNNING = {"running": {"startedAt": "2026-11-20T09:00:00Z"}}
 DONE = {"terminated": {"exitCode": 0}}
 
 
 def pod(phase: str, *states: dict[str, Any]) -> dict[str, Any]:
-    containers = [
-        {"name": f"c{n}", "restartCount": 0, "ready": True, "started": True, "state": state, "lastState": {}}
-        for n, state in enumerate(states)
-    ]
+    containers = [{"name": f"c{number}", "state": state} for number, state in enumerate(states)]
     return {"metadata": {"name": "p"}, "status": {"phase": phase, "containerStatuses": containers}}
 
 
@@ -45,28 +35,23 @@ def status(*kinds: str) -> dict[str, Any]:
 
 
 @each_row(
-    ("ttl", "job_status", "seconds", "gone"),
+    ("ttl", "condition", "seconds", "gone"),
     [
-        (60, FINISHED, 59, False),
-        (60, FINISHED, 61, True),
-        (0, FINISHED, 9, False),
-        (0, FINISHED, 11, True),
-        (None, FINISHED, 10**6, False),
-        (60, with_condition({}, "Failed", "", now=NOW), 61, True),
-        (60, with_condition({}, "Running", "", now=NOW), 61, False),
+        (60, "Succeeded", 59, False),
+        (60, "Succeeded", 61, True),
+        (0, "Succeeded", 9, False),
+        (0, "Succeeded", 11, True),
+        (None, "Succeeded", 10**6, False),
+        (60, "Failed", 61, True),
+        (60, "Running", 61, False),
     ],
 )
-def test_a_time_to_live_counts_from_the_end(
-    ttl: int | None,
-    job_status: dict[str, Any],
-    seconds: int,
-    gone: bool,  # noqa: FBT001 - a table
-) -> None:
+def test_a_time_to_live_counts_from_the_end(*, ttl: int | None, condition: str, seconds: int, gone: bool) -> None:
     """A job that has not ended stays, and one that has just ended, so that its followers see how it ended."""
-    now = datetime.fromtimestamp(NOW.timestamp() + seconds, UTC)
+    now = NOW + timedelta(seconds=seconds)
 
-    assert is_expired({"spec": {"runPolicy": {"ttlSecondsAfterFinished": ttl}}}, job_status, now) is gone
-    assert not is_expired({"spec": {}}, job_status, now)
+    assert is_expired({"spec": {"runPolicy": {"ttlSecondsAfterFinished": ttl}}}, status(condition), now) is gone
+    assert not is_expired({"spec": {}}, status(condition), now)
 
 
 @each_row(
@@ -125,3 +110,11 @@ def test_a_folder_whose_object_was_lost_in_a_power_failure_takes_no_name(tmp_pat
         files.object.write_text(rest)
         with pytest.raises(JobAlreadyExists), created(files, JOB | {"metadata": JOB["metadata"] | {"uid": "v"}}, []):
             pass
+
+
+def test_a_claim_without_annotations_is_refused_with_what_watches_it(tmp_path: Path) -> None:
+    """A claim of one machine is a directory."""
+    backend = LocalBackend(LocalConfig(root=tmp_path))
+
+    with pytest.raises(UnsupportedByBackend, match=rf"use DataArrivalTrigger\('{tmp_path}/claims/team/data'\)"):
+        backend.watch_claim("team", "data")
