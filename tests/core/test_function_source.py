@@ -9,7 +9,6 @@ import pickle
 import re
 import sys
 import types
-from dataclasses import dataclass
 from textwrap import dedent, indent
 from typing import TYPE_CHECKING, Any
 
@@ -30,16 +29,7 @@ if TYPE_CHECKING:
     from ptjob_provider.core.code.function import FunctionSource
 
 TRAVEL: dict[str, str] = {
-    "an import by version": """
-        import sys
-        if sys.version_info >= (3, 11):
-            from enum import StrEnum as Words
-        else:
-            from enum import Enum as Words
-        def train(): return Words.__name__
-    """,
     "an annotated constant": "RATE: float = 0.5\ndef train(): return RATE",
-    "constants that are unpacked": "a, (b, *c) = 1, (2, 3, 4)\ndef train(): return [a, b, c]",
     "a helper that is a lambda": "double = lambda x: 2 * x\ndef train(): return double(2)",
     "type hints that are evaluated": """
         from typing import TypedDict
@@ -108,15 +98,7 @@ TRAVEL: dict[str, str] = {
         def train(): return asyncio.run(later(1))
     """,
     "a hint that is no Python": "def train(n: 'a number, at least 1' = 1): return n",
-    "a match and a walrus": """
-        LIMIT = 3
-        def train(value=4):
-            match value:
-                case int() if (over := value - LIMIT) > 0: return over
-                case _: return 0
-    """,
     "a parameter with a constant's name": "RATE = 1\ndef train(RATE=2): return RATE",
-    "exec with names of its own": "def train():\n    names = {}\n    exec('x = 1', names)\n    return names['x']",
 }
 
 
@@ -141,7 +123,6 @@ def test_unused_statements_are_not_sent() -> None:
 
 NOT_RUN = {
     "lib.manual_seed(7)": "import lib",
-    "manual_seed(7)": "from lib import manual_seed",
     "seed_everything(42)": "def seed_everything(seed): pass",
     "use_deterministic_algorithms(True)": "from lib import *",
     "lib.backends.benchmark = True": "import lib",
@@ -216,13 +197,6 @@ def test_a_notice_has_at_most_ten_calls(tmp_path: Path) -> None:
 
 DECORATED = (
     """
-    from airflow.sdk import task
-    @task.pytorch_job(
-        workers=2,
-    )
-    def train(): return helper()
-    """,
-    """
     from airflow.sdk import dag, task
     @dag
     def runs():
@@ -293,18 +267,6 @@ REFUSED = {
         "def outer():\n    def train(): return outer\n    return train\ntrain = outer()",
         "train: 'outer' is bound by a statement that does not travel (line 1)",
     ),
-    "a function of the function around it": (
-        "def outer():\n    def own(): pass\n    def train(): return own\n    return train\ntrain = outer()",
-        "'own' is not plain data: function (not defined in ",
-    ),
-    "a path beside the file": (
-        "from pathlib import Path\nHERE = str(Path(__file__).parent)\ndef train(): return HERE",
-        "'HERE' comes from this machine's '__file__' (line 2)",
-    ),
-    "an object in a list": (
-        "import threading\nLOCKS = [{'a': threading.Lock()}]\ndef train(): return LOCKS",
-        "'LOCKS' is not plain data: _thread.lock (line 2)",
-    ),
     "a function with variables of another one": (
         "def make(n): return lambda: n\nhelper = make(1)\ndef train(): return helper()",
         "'helper' is not plain data: function (line 2)",
@@ -334,10 +296,6 @@ REFUSED = {
         "from airflow.sdk import Context\ndef train(c: 'list[Context]' = ()): return 1",
         "'Context' is imported from airflow",
     ),
-    "a device that two statements make": (
-        "import torch\nD = torch.device('cpu')\nD = torch.device('meta')\ndef train(): return D",
-        "'D' is not plain data: torch.device (line 3)",
-    ),
     "the rank of this process": (
         "import os\nRANK = int(os.environ.get('RANK', 0))\ndef train(): return RANK",
         "'RANK' comes from this machine's 'environ' (line 2)",
@@ -353,10 +311,6 @@ REFUSED = {
     "a secret in a map": (
         "CFG = {'a': [{'api_key': b'a' + bytes([1])}]}\ndef train(): return CFG",
         "'CFG' has the secret 'api_key', which the job's manifest would show",
-    ),
-    "the key of a store": (
-        "AWS_SECRET_ACCESS_KEY = ''.join(['ab', 'cd'])\ndef train(): return AWS_SECRET_ACCESS_KEY",
-        "'AWS_SECRET_ACCESS_KEY' has the secret 'AWS_SECRET_ACCESS_KEY', which the job's manifest would show",
     ),
     "a key and its passphrase in a map": (
         "CFG = {'private_key': '', 'passphrase': ''.join(['ab', 'cd'])}\ndef train(): return CFG",
@@ -547,19 +501,9 @@ def test_hidden_state_of_a_notebook_travels(tmp_path: Path) -> None:
 # --- siblings
 
 
-@dataclass
-class Siblings:
-    """A folder with a package, a module, and a file that uses them."""
-
-    folder: Path
-    file: Path
-
-    def source(self, text: str, **options: Any) -> FunctionSource:
-        return from_text(text, "train", file=str(self.file), **options)
-
-
 @pytest.fixture
-def siblings(tmp_path: Path) -> Siblings:
+def siblings(tmp_path: Path) -> Path:
+    """Return a folder with a package and a module."""
     package = tmp_path / "digits_net"
     (package / "layers").mkdir(parents=True)
     (package / "__init__.py").write_text("from .layers.dense import SIZE\n")
@@ -567,7 +511,12 @@ def siblings(tmp_path: Path) -> Siblings:
     (package / "layers" / "dense.py").write_text("import math\nSIZE = math.floor(3.5)\ndef fail(): return 1 / 0\n")
     (package / "weights.bin").write_bytes(b"\0")
     (tmp_path / "digits_tools.py").write_text("from digits_net import SIZE\ndef twice(): return 2 * SIZE\n")
-    return Siblings(folder=tmp_path, file=tmp_path / "train.py")
+    return tmp_path
+
+
+def beside(siblings: Path, text: str, **options: Any) -> FunctionSource:
+    """Return the source of a function whose file is beside them."""
+    return from_text(text, "train", file=str(siblings / "train.py"), **options)
 
 
 USES = (
@@ -575,9 +524,9 @@ USES = (
 )
 
 
-def test_siblings_that_are_declared_travel(siblings: Siblings) -> None:
+def test_siblings_that_are_declared_travel(siblings: Path) -> None:
     """The source of modules, packages and sub-packages is included without importing them."""
-    found = siblings.source(USES, modules=["digits_net", "digits_tools"])
+    found = beside(siblings, USES, modules=["digits_net", "digits_tools"])
 
     assert sorted(found.modules) == [
         "digits_net/__init__.py",
@@ -586,33 +535,33 @@ def test_siblings_that_are_declared_travel(siblings: Siblings) -> None:
         "digits_tools.py",
     ]
     assert "digits_net" not in sys.modules
-    assert run(found, siblings.folder) == [6, 3]
+    assert run(found, siblings) == [6, 3]
 
 
 @each_row(
     ("modules", "missing"),
     [([], "digits_tools"), (["digits_tools"], "digits_net"), (["digits_net"], "digits_tools")],
 )
-def test_a_sibling_that_is_not_declared_is_refused(siblings: Siblings, modules: list[str], missing: str) -> None:
+def test_a_sibling_that_is_not_declared_is_refused(siblings: Path, modules: list[str], missing: str) -> None:
     """The error shows both ways to include it, wherever the import is."""
     words = rf"{missing}', imported in .*line 1.*or 2?, is a file of this machine|{missing}', imported in"
     with pytest.raises(InvalidSpec, match=words) as error:
-        siblings.source(USES, modules=modules)
+        beside(siblings, USES, modules=modules)
 
     assert f'write modules=["{missing}"], or code="." for the whole folder' in str(error.value)
 
 
-def test_siblings_are_not_looked_for_where_the_folder_travels(siblings: Siblings) -> None:
-    assert siblings.source(USES, has_folder=True).modules == {}
+def test_siblings_are_not_looked_for_where_the_folder_travels(siblings: Path) -> None:
+    assert beside(siblings, USES, has_folder=True).modules == {}
 
 
 def test_relative_imports_are_of_the_package_that_travels(
-    siblings: Siblings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    siblings: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    (siblings.folder / "digits_net" / "job.py").write_text(
+    (siblings / "digits_net" / "job.py").write_text(
         "from . import SIZE\nfrom .layers.dense import fail\ndef train(): return [SIZE, __package__]\n"
     )
-    monkeypatch.syspath_prepend(str(siblings.folder))
+    monkeypatch.syspath_prepend(str(siblings))
     train = importlib.import_module("digits_net.job").train
 
     try:
@@ -628,17 +577,17 @@ def test_relative_imports_are_of_the_package_that_travels(
     ("name", "why"),
     [("digits_none", "allowed: names of packages"), ("digits_net.layers", "of the top level"), ("sys", "names of")],
 )
-def test_modules_are_packages_of_the_top_level(siblings: Siblings, name: str, why: str) -> None:
+def test_modules_are_packages_of_the_top_level(siblings: Path, name: str, why: str) -> None:
     with pytest.raises(InvalidSpec, match=f"function train: modules: '{name}' is not allowed.*{why}"):
-        siblings.source("def train(): pass", modules=[name])
+        beside(siblings, "def train(): pass", modules=[name])
 
 
-def test_a_package_that_is_not_pure_python_is_refused(siblings: Siblings) -> None:
+def test_a_package_that_is_not_pure_python_is_refused(siblings: Path) -> None:
     """Its binary may not fit the image."""
-    (siblings.folder / "digits_net" / "_fast.so").write_bytes(b"")
+    (siblings / "digits_net" / "_fast.so").write_bytes(b"")
 
     with pytest.raises(InvalidSpec, match=r"digits_net \(_fast.so\)' is not allowed; allowed: pure Python; install"):
-        siblings.source("def train(): pass", modules=["digits_net"])
+        beside(siblings, "def train(): pass", modules=["digits_net"])
 
 
 def test_installed_modules_are_not_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

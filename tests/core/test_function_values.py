@@ -20,26 +20,6 @@ if TYPE_CHECKING:
 
 
 CHANGED = {
-    "by a function that gets it": """
-        CFG = dict(lr=0.001, epochs=1)
-        def overrides(config): config.update(lr=0.1, epochs=100)
-        overrides(CFG)
-        def train(): return CFG
-    """,
-    "by an item in an if": """
-        import os
-        CFG = dict(epochs=1)
-        if os.environ.get("PATH"):
-            CFG["epochs"] = 100
-        def train(): return CFG
-    """,
-    "in a loop": """
-        CFG, LAST, NAMES = {}, 0, set()
-        for number in range(3):
-            CFG[str(number)] = LAST = number
-            NAMES.add(f"n{number}")
-        def train(): return [CFG, LAST, sorted(NAMES)]
-    """,
     "in a with, a try, a while and a match": """
         import contextlib
         with contextlib.suppress(ValueError):

@@ -229,72 +229,42 @@ class TestCrashLoops:
 
 class TestRemovals:
     MADE = event("SuccessfulCreatePod", f"Created pod: {POD}", name="digits")
+    DELETED = event("SuccessfulDeletePod", f"Deleted pod: {POD}", name="digits")
+    OTHER = event("SuccessfulDeletePod", "Deleted pod: digits-master-0", name="digits")
     LEAVING: ClassVar[dict[str, Any]] = {"deletionTimestamp": stamp(40), "deletionGracePeriodSeconds": 30}
+    LEAVES = pod(container(RUNNING), **LEAVING)
+    KILLED = pod(container(ended(137, end=40)), phase="Failed", **LEAVING)
+    ENDED = pod(container(ended(137, end=8)), phase="Failed", **LEAVING)
+    SOON = pod(container(RUNNING), deletionTimestamp=stamp(12))
+    ANEW = pod(container(RUNNING), uid="u2")
 
-    def test_a_running_pod_that_the_operator_has_not_deleted_was_removed(self) -> None:
+    @each_row(
+        ("what", "looks", "removed_at"),
+        [
+            ("somebody else deletes it", [([LEAVES], [])], 10),
+            ("the operator deletes it, and tells so later", [([LEAVES], []), ([LEAVES], [DELETED])], None),
+            ("it is killed before the next look, and the operator deletes another one", [([KILLED], [OTHER])], 10),
+            ("it is deleted after its end", [([ENDED], [])], None),
+            ("it is gone at once, without a grace period", [([], [])], 30),
+            ("the kubelet writes the end over the instant of the deletion", [([LEAVES], []), ([SOON], [])], 10),
+            ("it is made anew", [([LEAVES], []), ([LEAVES, ANEW], [])], None),
+        ],
+    )
+    def test_a_running_pod_that_the_operator_has_not_deleted_was_removed(
+        self, what: str, looks: list[tuple[list[Any], list[Any]]], removed_at: int | None
+    ) -> None:
         """The operator emits an event for each pod that it deletes; without one, somebody else deleted the pod."""
         record = look(PodHistory(), pod(container(RUNNING)), events=[self.MADE])
 
-        record = look(record, pod(container(RUNNING), **self.LEAVING), at=11)
+        for pods, events in looks:
+            record = look(record, *pods, events=events, at=30)
 
-        assert [(one.replica, one.pod_uid, one.requested_at) for one in record.removals] == [(POD, "u1", after(10))]
-
-    def test_a_pod_that_the_operator_deletes_is_no_removal(self) -> None:
-        """Its event may arrive after the deletion itself."""
-        deleted = event("SuccessfulDeletePod", f"Deleted pod: {POD}", name="digits")
-        record = look(PodHistory(), pod(container(RUNNING), **self.LEAVING), events=[self.MADE])
-
-        record = look(record, pod(container(RUNNING), **self.LEAVING), events=[self.MADE, deleted])
-
-        assert record.removals == ()
-
-    def test_a_pod_that_was_removed_and_killed_between_two_looks_was_removed(self) -> None:
-        """The first observation of its deletion is its end; the operator has events for the other pods only."""
-        swept = event("SuccessfulDeletePod", "Deleted pod: digits-master-0", name="digits")
-        record = look(PodHistory(), pod(container(RUNNING)), events=[self.MADE])
-        killed = container(ended(137, end=40))
-
-        record = look(record, pod(killed, phase="Failed", **self.LEAVING), events=[self.MADE, swept])
-
-        assert [(one.replica, one.requested_at) for one in record.removals] == [(POD, after(10))]
-
-    def test_a_pod_that_is_deleted_after_its_end_was_not_removed(self) -> None:
-        """A finalizer keeps it for a while."""
-        record = look(PodHistory(), pod(container(RUNNING)), events=[self.MADE])
-
-        record = look(record, pod(container(ended(137, end=8)), phase="Failed", **self.LEAVING))
-
-        assert record.removals == ()
+        expected = [] if removed_at is None else [(POD, "u1", after(removed_at))]
+        assert [(one.replica, one.pod_uid, one.requested_at) for one in record.removals] == expected, what
 
     def test_a_missing_event_proves_no_removal_if_no_events_arrive(self) -> None:
         """The local back-end has no such events, and a Role may not allow reading them."""
-        record = look(PodHistory(), pod(container(RUNNING), **self.LEAVING))
-
-        assert record.removals == ()
-
-    def test_a_running_pod_that_is_gone_at_once_was_removed(self) -> None:
-        """A deletion without a grace period leaves nothing behind."""
-        record = look(PodHistory(), pod(container(RUNNING)), events=[self.MADE])
-
-        record = look(record, at=30)
-
-        assert [(one.replica, one.pod_uid, one.requested_at) for one in record.removals] == [(POD, "u1", after(30))]
-
-    def test_a_removal_is_known_by_its_first_instant(self) -> None:
-        """The kubelet overwrites it with the end."""
-        record = look(PodHistory(), pod(container(RUNNING), **self.LEAVING), events=[self.MADE])
-
-        record = look(record, pod(container(RUNNING), deletionTimestamp=stamp(12)))
-
-        assert [one.requested_at for one in record.removals] == [after(10)]
-
-    def test_a_pod_that_was_made_anew_is_forgotten_as_removed(self) -> None:
-        """A failure hours later has another cause."""
-        record = look(PodHistory(), pod(container(RUNNING), **self.LEAVING), events=[self.MADE])
-
-        record = look(record, pod(container(RUNNING), **self.LEAVING), pod(container(RUNNING), uid="u2"))
-
-        assert record.removals == ()
+        assert look(PodHistory(), self.LEAVES).removals == ()
 
     def test_the_reason_of_a_pods_removal_is_recorded(self) -> None:
         """A preempted pod has the reason before its containers have ended."""
@@ -308,7 +278,7 @@ class TestRemovals:
 
     def test_a_pod_that_was_seen_leaving_was_stopped(self) -> None:
         """The final state of a pod has neither the grace period nor the time of the deletion request."""
-        record = look(PodHistory(), pod(container(RUNNING), **self.LEAVING))
+        record = look(PodHistory(), self.LEAVES)
 
         record = look(record, pod(container(ended(1, end=10)), phase="Failed", deletionTimestamp=stamp(10)))
 

@@ -105,13 +105,6 @@ class TestText:
         assert record.terminations[0].run == 0
         assert record.terminations[-1].run == MAX_TERMINATIONS + 9
 
-    def test_ends_of_one_second_do_not_take_turns(self) -> None:
-        """A hundred replicas fail at once: the same ends stay recorded, so that nothing has to be stored again."""
-        pods = [pod(container(ended()), name=f"digits-worker-{number}", uid=f"u{number}") for number in range(100)]
-        record = look(PodHistory(), *pods)
-
-        assert look(record, *pods).terminations == record.terminations
-
     def test_ends_without_a_time_do_not_take_turns(self) -> None:
         """A pod that a node refused shows no container; with the time of each look it would always be the last."""
         pods = [pod(phase="Failed", name=f"digits-worker-{number}", uid=f"u{number}") for number in range(70)]

@@ -52,7 +52,55 @@ class TestHeldUp:
         assert record.held_up == ()
 
 
+def starting(state: dict[str, Any] = CREATING, **more: Any) -> dict[str, Any]:
+    return pod(container(state), phase="Pending", **more)
+
+
+QUEUED: dict[str, Any] = {"metadata": {"name": POD, "uid": "u1"}, "status": {"phase": "Pending"}}
+
+
 class TestWaiting:
+    @each_row(
+        ("first", "second", "kind", "since"),
+        [
+            (starting(), starting(), WaitKind.STARTING, 3),
+            # An image that cannot be pulled belongs to the same start.
+            (starting(), starting({"waiting": {"reason": "ErrImagePull"}}), WaitKind.STUCK, 3),
+            # Time in a queue does not count towards the start timeout.
+            (QUEUED, starting(), WaitKind.STARTING, 60),
+            (starting(), starting(uid="u2"), WaitKind.STARTING, 60),
+        ],
+    )
+    def test_a_wait_is_measured_from_the_first_sight_of_its_kind_and_pod(
+        self, first: dict[str, Any], second: dict[str, Any], kind: WaitKind, since: int
+    ) -> None:
+        """By the local clock."""
+        record = look(look(PodHistory(), first, at=3), second, at=60)
+
+        assert [(one.kind, one.since) for one in record.waiting] == [(kind, after(since))]
+
+    @each_row(
+        "events",
+        [
+            [
+                event("FailedMount", "old", seconds=1),
+                event("Pulling", "newest", series={"lastObservedTime": stamp(9)}),
+                event("FailedAttachVolume", "middle", lastTimestamp=None, eventTime=stamp(5)),
+                event("FailedMount", "other", seconds=20, name="digits-worker-1"),
+                event("Unheard", "of", seconds=30),
+            ],
+            [
+                event("FailedMount", "newest", lastTimestamp="2026-11-20T10:00:00.850Z"),  # as a text before `00Z`
+                event("Pulling", "old", lastTimestamp="2026-11-20T10:00:00Z"),
+            ],
+        ],
+    )
+    def test_the_newest_event_of_this_pod_counts(self, events: list[dict[str, Any]]) -> None:
+        """Old servers fill lastTimestamp, new ones series or eventTime; other pods' events do not count."""
+        record = look(PodHistory(), starting(), events=events)
+
+        assert [one.message for one in record.waiting] == ["newest"]
+
     @each_row(
         ("phases", "meta", "replicas", "is_over"),
         [
@@ -75,77 +123,16 @@ class TestWaiting:
 
         assert (WaitKind.OVER in {wait.kind for wait in record.waiting}) == is_over
 
-    def test_a_wait_keeps_the_clock_of_its_first_sight(self) -> None:
-        """The wait is measured by the local clock, from the first observation."""
-        record = look(PodHistory(), pod(container(CREATING), phase="Pending"), at=3)
-
-        record = look(record, pod(container(CREATING), phase="Pending"), at=60)
-
-        assert [(one.kind, one.since) for one in record.waiting] == [(WaitKind.STARTING, after(3))]
-
-    def test_starting_and_being_stuck_share_a_clock(self) -> None:
-        """An image that cannot be pulled belongs to the same start."""
-        stuck = {"waiting": {"reason": "ErrImagePull", "message": "not found"}}
-        record = look(PodHistory(), pod(container(CREATING), phase="Pending"))
-
-        record = look(record, pod(container(stuck), phase="Pending"), at=60)
-
-        assert [(one.kind, one.since) for one in record.waiting] == [(WaitKind.STUCK, NOW)]
-
-    def test_another_kind_of_wait_begins_its_own_clock(self) -> None:
-        """Time in a queue does not count towards the start timeout."""
-        queued = {"metadata": {"name": POD, "uid": "u1"}, "status": {"phase": "Pending"}}
-        record = look(PodHistory(), queued)
-
-        record = look(record, pod(container(CREATING), phase="Pending"), at=60)
-
-        assert [one.since for one in record.waiting] == [after(60)]
-
-    def test_another_pod_of_the_name_begins_its_own_clock(self) -> None:
-        record = look(PodHistory(), pod(container(CREATING), phase="Pending"))
-
-        record = look(record, pod(container(CREATING), phase="Pending", uid="u2"), at=60)
-
-        assert [one.since for one in record.waiting] == [after(60)]
-
     def test_a_pull_in_progress_outlives_its_event(self) -> None:
         """Events expire after an hour; a slow pull is still a pull."""
-        creating = pod(container(CREATING), phase="Pending")
-        record = look(PodHistory(), creating, events=[event("Pulling", "Pulling image")])
+        record = look(PodHistory(), starting(), events=[event("Pulling", "Pulling image")])
 
-        record = look(record, creating, at=4000)
+        record = look(record, starting(), at=4000)
 
         assert [one.kind for one in record.waiting] == [WaitKind.PULLING]
 
-    def test_the_newest_event_of_this_pod_counts(self) -> None:
-        """Old servers fill lastTimestamp, new ones series or eventTime; other pods' events do not count."""
-        events = [
-            event("FailedMount", "old", seconds=1),
-            event("Pulling", "newest", series={"lastObservedTime": stamp(9)}),
-            event("FailedAttachVolume", "middle", lastTimestamp=None, eventTime=stamp(5)),
-            event("FailedMount", "other", seconds=20, name="digits-worker-1"),
-            event("Unheard", "of", seconds=30),
-        ]
-
-        record = look(PodHistory(), pod(container(CREATING), phase="Pending"), events=events)
-
-        assert [one.message for one in record.waiting] == ["newest"]
-
-    def test_an_event_of_a_part_of_a_second_is_newer_than_one_of_that_second(self) -> None:
-        """As strings, `00.850Z` sorts before `00Z`."""
-        events = [
-            event("FailedMount", "newest", lastTimestamp="2026-11-20T10:00:00.850Z"),
-            event("Pulling", "old", lastTimestamp="2026-11-20T10:00:00Z"),
-        ]
-
-        record = look(PodHistory(), pod(container(CREATING), phase="Pending"), events=events)
-
-        assert [one.message for one in record.waiting] == ["newest"]
-
     def test_a_pulled_image_is_an_ordinary_start(self) -> None:
-        record = look(
-            PodHistory(), pod(container(CREATING), phase="Pending"), events=[event("Pulled", "done"), event("x", "y")]
-        )
+        record = look(PodHistory(), starting(), events=[event("Pulled", "done"), event("x", "y")])
 
         assert [one.kind for one in record.waiting] == [WaitKind.STARTING]
 

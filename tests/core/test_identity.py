@@ -44,22 +44,13 @@ def obj(annotation: str | None, **labels: str) -> dict[str, object]:
     return {"metadata": {"annotations": annotations, "labels": labels}}
 
 
-def test_the_same_attempt_always_has_the_same_name() -> None:
-    """A create can be repeated, because the name is not random."""
+def test_a_name_is_that_of_one_attempt_of_one_task_instance() -> None:
+    """A create can be repeated, because the name is not random; installations, runs and mapped tasks share none."""
     twin = Owner(instance="prod", ids=dict(reversed(IDS.items())), labels={"try_number": "3"})
+    names = {object_name("digits", owner, attempt) for owner in (OWNER, twin, *OTHERS) for attempt in (1, 2)}
 
     assert object_name("digits", OWNER, 1) == object_name("digits", twin, 1)
-
-
-@pytest.mark.parametrize("other", OTHERS)
-def test_another_task_instance_has_another_name(other: Owner) -> None:
-    """Installations, runs and mapped tasks never share a name."""
-    assert object_name("digits", OWNER, 1) != object_name("digits", other, 1)
-
-
-def test_another_attempt_has_another_name() -> None:
-    """A new attempt is independent of the pods of the previous one."""
-    assert object_name("digits", OWNER, 1) != object_name("digits", OWNER, 2)
+    assert len(names) == 2 * (1 + len(OTHERS))
 
 
 def test_a_name_ends_in_48_bits_of_hash() -> None:
@@ -119,14 +110,15 @@ def test_a_label_value_that_was_changed_stays_distinct() -> None:
     assert label_value("plain-1.2_x") == "plain-1.2_x"
 
 
-@pytest.mark.parametrize("other", OTHERS)
-def test_an_object_of_another_owner_is_somebody_elses(other: Owner) -> None:
-    """Two installations may run the same DAG in one namespace."""
-    assert not is_owned_by(obj(owner_annotation(other, 1)), OWNER)
-
-
-@each_row("annotation", [None, "", "{", "[]", '{"instance": "prod", "ids": {}}', '{"instance": "x"}'])
+@each_row(
+    "annotation",
+    [
+        *(None, "", "{", "[]", '{"instance": "prod", "ids": {}}', '{"instance": "x"}'),
+        *(owner_annotation(other, 1) for other in OTHERS),
+    ],
+)
 def test_an_object_without_our_ids_is_somebody_elses(annotation: str | None) -> None:
+    """Two installations may run the same DAG in one namespace."""
     assert not is_owned_by(obj(annotation), OWNER)
 
 

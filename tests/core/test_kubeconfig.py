@@ -34,15 +34,36 @@ def document(server: str = HERE, user: Any = None, **cluster: str) -> dict[str, 
     }
 
 
+MISSING_PLUGIN = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "no-such-plugin"}}
+
+
+def write(path: Path, content: object) -> str:
+    """Write a kubeconfig, given as a text or as a document, and return its path."""
+    path.write_text(content if isinstance(content, str) else yaml.safe_dump(content))
+    return str(path)
+
+
+async def loaded(**config: Any) -> Credentials:
+    credentials = Credentials(ClusterConfig(**config))
+    await credentials.load()
+    return credentials
+
+
+async def refusal(**config: Any) -> str:
+    with pytest.raises(InvalidSpec) as raised:
+        async with shared_client(ClusterConfig(attempts=1, **config)) as client:
+            await client.get("/api")
+    return str(raised.value)
+
+
 async def test_the_error_on_a_machine_without_a_kubeconfig_says_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A first-time user has none."""
+    """A first-time user has none; the path of an Airflow connection is often one of another machine."""
     monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "none"))
 
-    with pytest.raises(InvalidSpec, match=r"the default kubeconfig: it is not there; name one, or .*backend: local"):
-        async with shared_client(ClusterConfig(attempts=1)) as client:
-            await client.get("/api")
+    assert re.search("the default kubeconfig: it is not there; name one, or .*backend: local", await refusal())
+    assert f"{tmp_path}/none: it is not there" in await refusal(kube_config_path=f"{tmp_path}/none")
 
 
 @pytest.mark.parametrize(
@@ -55,48 +76,18 @@ async def test_the_error_on_a_machine_without_a_kubeconfig_says_what_to_do(
         (document(), "nope", "context: 'nope' is not allowed; allowed: a context of"),
         (document(server="not a url"), None, "server: 'not a url' is not allowed; allowed: https://HOST:PORT"),
         (document(**{"certificate-authority": "/none"}), None, "/none"),
+        # Usual in images of Airflow, to which a kubeconfig of EKS or GKE is copied.
+        (document(user={"user": MISSING_PLUGIN}), None, "no-such-plugin is not here; .*put its folder on the PATH"),
     ],
 )
 async def test_a_file_that_is_no_kubeconfig_is_refused_in_words(
     tmp_path: Path, content: object, context: str | None, message: str
 ) -> None:
     """The error contains neither the library's messages nor the content of the file."""
-    path = tmp_path / "config"
-    path.write_text(content if isinstance(content, str) else yaml.safe_dump(content))
+    said = await refusal(kube_config_path=write(tmp_path / "config", content), context=context)
 
-    with pytest.raises(InvalidSpec) as raised:
-        async with shared_client(ClusterConfig(kube_config_path=str(path), context=context, attempts=1)) as client:
-            await client.get("/api")
-
-    said = str(raised.value)
-    assert message in said
+    assert re.search(message, said)
     assert not re.search(rf"NoneType|object|\w+Error|_ssl|{SECRET}", said.replace("object with name", "")), said
-
-
-async def refusal(**config: Any) -> str:
-    with pytest.raises(InvalidSpec) as raised:
-        async with shared_client(ClusterConfig(attempts=1, **config)) as client:
-            await client.get("/api")
-    return str(raised.value)
-
-
-async def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    """The path of an Airflow connection is often one of another machine."""
-    assert f"{tmp_path}/none: it is not there" in await refusal(kube_config_path=f"{tmp_path}/none")
-
-
-@pytest.mark.parametrize("in_connection", [True, False])
-async def test_a_credential_plugin_that_is_not_installed_is_named(tmp_path: Path, *, in_connection: bool) -> None:
-    """Usual in images of Airflow, to which a kubeconfig of EKS or GKE is copied."""
-    plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": "no-such-plugin"}
-    content = yaml.safe_dump(document(user={"user": {"exec": plugin}}))
-    (tmp_path / "config").write_text(content)
-
-    said = await refusal(
-        **({"kube_config": content} if in_connection else {"kube_config_path": str(tmp_path / "config")})
-    )
-
-    assert "no-such-plugin is not here; if it is the credential plugin, put its folder on the PATH" in said
 
 
 async def test_of_several_kubeconfigs_the_first_that_says_it_counts_and_empty_ones_say_nothing(tmp_path: Path) -> None:
@@ -104,14 +95,12 @@ async def test_of_several_kubeconfigs_the_first_that_says_it_counts_and_empty_on
     first, second = document(server="https://127.0.0.1:2"), document(server="https://127.0.0.1:3")
     second["clusters"][0]["name"] = "d"
     second.update({"current-context": "y", "contexts": [{"name": "y", "context": {"cluster": "d", "user": "u"}}]})
-    for name, content in (("empty", None), ("first", first), ("second", second), ("comment", "# nothing")):
-        text = content if isinstance(content, str) else "" if content is None else yaml.safe_dump(content)
-        (tmp_path / name).write_text(text)
+    for name, content in (("empty", ""), ("first", first), ("second", second), ("comment", "# nothing")):
+        write(tmp_path / name, content)
     names = ("empty", "comment", "missing", "first", "second")
     paths = ":".join(["", *(str(tmp_path / name) for name in names), ""])
 
-    credentials = Credentials(ClusterConfig(kube_config_path=paths))
-    await credentials.load()
+    credentials = await loaded(kube_config_path=paths)
 
     assert credentials.endpoint.host == "https://127.0.0.1:2"
     assert "no kubeconfig" in await refusal(kube_config_path=f"{tmp_path}/empty:{tmp_path}/comment")
@@ -131,14 +120,12 @@ async def test_a_context_that_becomes_current_meanwhile_does_not_change_the_serv
     paths = [tmp_path / "config", tmp_path / "more"][:files]
     for path in paths:
         path.write_text(two_contexts(b="https://b", a="https://a"))
-    credentials = Credentials(ClusterConfig(kube_config_path=":".join(map(str, paths))))
-    await credentials.load()
+    credentials = await loaded(kube_config_path=":".join(map(str, paths)))
 
     for path in paths:
         path.write_text(two_contexts(a="https://a", b="https://b"))
-    loaded = await asyncio.gather(credentials.load(), return_exceptions=True)
+    await credentials.load()
 
-    assert loaded == [None]
     assert credentials.endpoint.host == "https://a"
 
 
@@ -149,9 +136,7 @@ async def test_a_context_that_loses_its_server_is_waited_for(
     tmp_path: Path, later: dict[str, str], reason: str
 ) -> None:
     file = tmp_path / "config"
-    file.write_text(two_contexts(a="https://a"))
-    credentials = Credentials(ClusterConfig(kube_config_path=str(file)))
-    await credentials.load()
+    credentials = await loaded(kube_config_path=write(file, two_contexts(a="https://a")))
 
     file.write_text(two_contexts(**later))
     with pytest.raises(ClusterUnavailable, match=f"the context 'a' of https://a {reason}; "):
@@ -160,37 +145,29 @@ async def test_a_context_that_loses_its_server_is_waited_for(
     assert credentials.endpoint.host == "https://a"
 
 
-MISSING_PLUGIN = {"apiVersion": "client.authentication.k8s.io/v1", "command": "no-such-plugin"}
-
-
 @pytest.mark.parametrize(
     "later",
     [
         "current-context: x\nclusters: [",
         "",
         None,
-        yaml.safe_dump(document(user={"user": {"exec": MISSING_PLUGIN}})),
-        yaml.safe_dump(document(server="not a url")),
+        document(user={"user": MISSING_PLUGIN}),
+        document(server="not a url"),
     ],
     ids=["half-written", "empty", "gone", "its plugin is not installed", "no address"],
 )
-async def test_a_kubeconfig_that_breaks_after_it_has_worked_is_no_fault_of_a_job(
-    tmp_path: Path, later: str | None
-) -> None:
+async def test_a_kubeconfig_that_breaks_after_it_has_worked_is_no_fault_of_a_job(tmp_path: Path, later: object) -> None:
     """An invalid specification would end the followers of all its jobs for good, and refusals are waited for."""
     file = tmp_path / "config"
-    file.write_text(yaml.safe_dump(document()))
-    credentials = Credentials(ClusterConfig(kube_config_path=str(file)))
-    await credentials.load()
+    credentials = await loaded(kube_config_path=write(file, document()))
 
-    if later is None:
-        file.unlink()
-    else:
-        file.write_text(later)
+    file.unlink()
+    if later is not None:
+        write(file, later)
     (raised,) = await asyncio.gather(credentials.load(), return_exceptions=True)
     assert type(raised) is ClusterError
 
-    file.write_text(yaml.safe_dump(document()))
+    write(file, document())
     await credentials.load()
 
 
@@ -200,15 +177,17 @@ async def test_an_embedded_certificate_is_written_anew_after_a_clean_up_of_tempo
 ) -> None:
     """systemd-tmpfiles removes what is older than ten days; a triggerer runs longer, and loads a token each hour."""
     text = yaml.safe_dump(document(**{"certificate-authority-data": base64.b64encode(b"a certificate").decode()}))
-    (tmp_path / "config").write_text(text)
-    config = ClusterConfig(kube_config_path=str(tmp_path / "config")) if in_file else ClusterConfig(kube_config=text)
-    credentials = Credentials(config)
-    await credentials.load()
+    path = write(tmp_path / "config", text)
+    credentials = await loaded(**({"kube_config_path": path} if in_file else {"kube_config": text}))
     _file(credentials).unlink()
 
     await credentials.load()
 
     assert _file(credentials).read_bytes() == b"a certificate"
+
+
+def _file(credentials: Credentials) -> Path:
+    return Path(credentials.endpoint.ca_file or "")
 
 
 async def test_a_client_certificate_that_is_renewed_in_its_file_needs_a_new_connection(tmp_path: Path) -> None:
@@ -225,10 +204,6 @@ async def test_a_client_certificate_that_is_renewed_in_its_file_needs_a_new_conn
 
     first, same, renewed = settings
     assert first == same != renewed
-
-
-def _file(credentials: Credentials) -> Path:
-    return Path(credentials.endpoint.ca_file or "")
 
 
 def with_plugin(script: str) -> ClusterConfig:
@@ -289,13 +264,8 @@ async def test_a_credential_plugin_may_write_much_and_does_not_read_our_stdin(tm
     assert seen.read_text().strip() == "/dev/null"
 
 
-async def test_a_credential_that_is_loaded_again_at_once_serves_whoever_waited_for_the_first_load(
-    tmp_path: Path,
-) -> None:
-    file = tmp_path / "config"
-    file.write_text(yaml.safe_dump(document()))
-
-    async with shared_client(ClusterConfig(kube_config_path=str(file))) as client:
+async def test_a_credential_that_is_loaded_again_at_once_serves_whoever_waited_for_the_first_load() -> None:
+    async with shared_client(ClusterConfig(kube_config=yaml.safe_dump(document()))) as client:
 
         async def load_twice() -> None:
             await client._load()
