@@ -28,14 +28,19 @@ if TYPE_CHECKING:
 MODEL = ResolvedOutput(uri="pvc://runs/m.pt", claim="runs", path="m.pt", container_path="/data/m.pt")
 
 
-@pytest.mark.parametrize(("ahead", "doubts"), [(0, [""]), (-90, ["", "-90 s after a pod was created"])])
-async def test_a_node_with_another_time_is_asked_again_without_its_clock(ahead: int, doubts: list[str]) -> None:
-    """Its answer would fail a training, or take another job's model for this one's."""
+def with_claim() -> dict[str, Any]:
+    """Return a job that has ended and mounts a claim."""
     job = recorded("pytorchjob-succeeded")
     trainer = {"name": "pytorch", "image": "i", "volumeMounts": [{"name": "v", "mountPath": "/data"}]}
     volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "runs"}}]
-    template = {"spec": {"containers": [trainer], "volumes": volumes}}
-    job["spec"]["pytorchReplicaSpecs"]["Master"]["template"] = template
+    job["spec"]["pytorchReplicaSpecs"]["Master"]["template"] = {"spec": {"containers": [trainer], "volumes": volumes}}
+    return job
+
+
+@pytest.mark.parametrize(("ahead", "doubts"), [(0, [""]), (-90, ["", "-90 s after a pod was created"])])
+async def test_a_node_with_another_time_is_asked_again_without_its_clock(ahead: int, doubts: list[str]) -> None:
+    """Its answer would fail a training, or take another job's model for this one's."""
+    job = with_claim()
     now = datetime.now(UTC).replace(microsecond=0)
     report = {"model": {"exists": True, "bytes": 1, "files": 1}, "clock": now.timestamp() + ahead}
     pod = {
@@ -45,6 +50,7 @@ async def test_a_node_with_another_time_is_asked_again_without_its_clock(ahead: 
     }
 
     other = {"name": "digits-succeeded-master-0", "ownerReferences": [{"kind": "PyTorchJob", "uid": "another"}]}
+    template = job["spec"]["pytorchReplicaSpecs"]["Master"]["template"]
     listed = {"metadata": other, "spec": {**template["spec"], "nodeName": "node-a"}}
 
     def answer(line: str) -> Any:
@@ -112,13 +118,8 @@ class MovingClient(DribblingClient):
 
 
 def looking(client: DribblingClient) -> Coroutine[Any, Any, Checkpoint]:
-    job = recorded("pytorchjob-succeeded")
-    trainer = {"name": "pytorch", "image": "i", "volumeMounts": [{"name": "v", "mountPath": "/data"}]}
-    volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "runs"}}]
-    job["spec"]["pytorchReplicaSpecs"]["Master"]["template"] = {"spec": {"containers": [trainer], "volumes": volumes}}
-    return find_checkpoint(
-        cast("Client", client), job, MODEL, since=datetime.now(UTC), options=ProbeOptions(timeout=60)
-    )
+    options = ProbeOptions(timeout=60)
+    return find_checkpoint(cast("Client", client), with_claim(), MODEL, since=datetime.now(UTC), options=options)
 
 
 @pytest.mark.skips_waits

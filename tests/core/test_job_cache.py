@@ -12,23 +12,22 @@ from ptjob_provider.core.kubernetes.informer.cache import JobCache
 if TYPE_CHECKING:
     from ptjob_provider.core.identity import Manifest
 
-REF = JobRef(kind="PyTorchJob", namespace="team", name="digits", uid="u-1")
+MADE, EARLIER = "2026-11-20T10:00:00Z", "2026-11-20T09:59:59Z"
+TRAINS = {"runtimeRef": {"name": "torch-distributed"}, "trainer": {"numNodes": 2}}
 
 
-def job() -> Manifest:
-    """Return a job without a status."""
-    return {
-        "kind": "PyTorchJob",
-        "metadata": {"name": "digits", "uid": "u-1"},
-        "spec": {"pytorchReplicaSpecs": {}},
-        "status": {},
-    }
+def cache_of(kind: str, spec: Manifest, status: Manifest | None = None) -> JobCache:
+    """Return the cache of a job."""
+    meta = {"namespace": "team", "name": "digits", "uid": "u-1", "creationTimestamp": MADE}
+    job = {"kind": kind, "metadata": meta, "spec": spec, "status": status or {}}
+    cache = JobCache(JobRef.of(job))
+    cache.set_job(job)
+    return cache
 
 
 async def test_a_job_that_goes_while_its_last_state_is_looked_at_is_reported_as_gone() -> None:
     """A slow follower gets the deletion, too."""
-    cache = JobCache(REF)
-    cache.set_job(job())
+    cache = cache_of("PyTorchJob", {"pytorchReplicaSpecs": {}})
     observations = cache.observations()
     first = await anext(observations)
 
@@ -37,20 +36,6 @@ async def test_a_job_that_goes_while_its_last_state_is_looked_at_is_reported_as_
 
     assert first.job is not None
     assert [each.job for each in rest] == [None]
-
-
-MADE, EARLIER = "2026-11-20T10:00:00Z", "2026-11-20T09:59:59Z"
-TRAINJOB = JobRef(kind="TrainJob", namespace="team", name="digits", uid="u-1")
-
-
-def trainjob(nodes: int = 2) -> Manifest:
-    """Return a TrainJob without a status."""
-    return {
-        "kind": "TrainJob",
-        "metadata": {"name": "digits", "uid": "u-1", "creationTimestamp": MADE},
-        "spec": {"runtimeRef": {"name": "torch-distributed"}, "trainer": {"numNodes": nodes}},
-        "status": {},
-    }
 
 
 @pytest.mark.parametrize(
@@ -62,8 +47,7 @@ def trainjob(nodes: int = 2) -> Manifest:
 )
 def test_events_of_the_controllers_are_selected_while_pods_are_missing(pods: int, about: list[str]) -> None:
     """For a TrainJob's pod, a quota's refusal is an event of the Job below it only."""
-    cache = JobCache(TRAINJOB)
-    cache.set_job(trainjob())
+    cache = cache_of("TrainJob", TRAINS)
     for number in range(pods):
         cache.set_pod({"metadata": {"name": f"p-{number}", "uid": f"p-{number}"}, "spec": {}, "status": {}})
 
@@ -78,8 +62,7 @@ async def test_events_of_a_missing_master_are_selected_if_a_worker_gave_up(
     template = {"spec": {"containers": [{"name": "pytorch", "image": "i"}]}}
     roles = {name: {"replicas": 1, "template": template} for name in ("Master", "Worker")}
     failed = {"conditions": [{"type": "Failed", "status": "True"}]}
-    cache = JobCache(REF)
-    cache.set_job({**job(), "spec": {"pytorchReplicaSpecs": roles}, "status": failed})
+    cache = cache_of("PyTorchJob", {"pytorchReplicaSpecs": roles}, failed)
     ended = [{"name": "init-pytorch", "state": {"terminated": {"exitCode": code}}}]
     for name in ("digits-worker-0", *(("digits-master-0",) if master else ())):
         status = {"phase": "Failed", "initContainerStatuses": ended if "worker" in name else []}
@@ -90,8 +73,7 @@ async def test_events_of_a_missing_master_are_selected_if_a_worker_gave_up(
 
 async def test_events_of_an_earlier_job_of_the_name_are_left_out() -> None:
     """Events of controllers are selected by name, which an earlier job may have had."""
-    cache = JobCache(TRAINJOB)
-    cache.set_job(trainjob())
+    cache = cache_of("TrainJob", TRAINS)
 
     objects = {"old": {"metadata": {"creationTimestamp": EARLIER}}, "new": {"metadata": {"creationTimestamp": MADE}}}
     cache.set_events({**objects, "ours": {"reason": "NotApplied"}})
@@ -102,17 +84,9 @@ async def test_events_of_an_earlier_job_of_the_name_are_left_out() -> None:
 
 async def test_a_pod_is_found_as_the_replica_that_the_jobs_status_says() -> None:
     """The name of the pod may not contain the replica."""
-    cache = JobCache(JobRef(kind="PyTorchTrainingJob", namespace="team", name="digits", uid="u-1"))
     role = {"type": "worker", "replicas": 1, "template": {"spec": {"containers": [{"name": "python"}]}}}
     task = {"type": "worker", "replicas": [{"name": "drawn-0"}]}
-    cache.set_job(
-        {
-            "kind": "PyTorchTrainingJob",
-            "metadata": {"name": "digits", "uid": "u-1"},
-            "spec": {"replicaSpecs": [role]},
-            "status": {"phase": "Running", "tasks": [task]},
-        }
-    )
+    cache = cache_of("PyTorchTrainingJob", {"replicaSpecs": [role]}, {"phase": "Running", "tasks": [task]})
     cache.set_pod({"metadata": {"name": "drawn-0", "uid": "p", "creationTimestamp": MADE}, "status": {}})
 
     assert await cache.pod("digits-worker-0") is not None

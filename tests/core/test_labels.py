@@ -50,8 +50,8 @@ def of_kind(kind: str, labels: dict[str, Any], *, of_pods: dict[str, Any] | None
 
 
 OF_OPERATORS = {
-    "PyTorchJob": {"training.kubeflow.org/job-name", "pytorch-job-name"},
-    "TrainJob": {"jobset.sigs.k8s.io/jobset-name", "batch.kubernetes.io/job-name", "job-name"},
+    "PyTorchJob": {"training.kubeflow.org/job-name", "training.kubeflow.org/replica-type", "pytorch-job-name"},
+    "TrainJob": {"jobset.sigs.k8s.io/jobset-name", "batch.kubernetes.io/job-name", "job-name", "controller-uid"},
     "PyTorchTrainingJob": {"tensorstack.dev/owner-name"},
 }
 
@@ -90,19 +90,16 @@ def test_a_public_manifests_labels_arrive_as_they_were_written(owner: Owner) -> 
 
 @each_row(
     ("kind", "fields"),
-    [
-        (kind, fields)
-        for kind, fields in product(
-            KINDS,
-            (
-                {"labels": WRITTEN},
-                {"template": {"labels": WRITTEN}},
-                {"manifest": WRITTEN},
-                {"manifest": {}, "labels": WRITTEN},
-                {"manifest": {}, "template": {"labels": WRITTEN}},
-            ),
-        )
-    ],
+    product(
+        KINDS,
+        (
+            {"labels": WRITTEN},
+            {"template": {"labels": WRITTEN}},
+            {"manifest": WRITTEN},
+            {"manifest": {}, "labels": WRITTEN},
+            {"manifest": {}, "template": {"labels": WRITTEN}},
+        ),
+    ),
 )
 def test_each_way_to_give_labels_gives_them_to_the_job_and_its_pods(kind: str, fields: dict[str, Any]) -> None:
     job = {"manifest": of_kind(kind, fields["manifest"])} if "manifest" in fields else typed(kind)
@@ -114,10 +111,9 @@ def test_each_way_to_give_labels_gives_them_to_the_job_and_its_pods(kind: str, f
 
 
 def test_a_pod_templates_labels_arrive_on_the_pods() -> None:
+    template = {"metadata": {"labels": WRITTEN}, "spec": {}}
     for kind in KINDS:
-        job, *pods = carried(
-            rendered(**typed(kind), pod_template={"metadata": {"labels": WRITTEN}, "spec": {}}).manifest
-        )
+        job, *pods = carried(rendered(**typed(kind), pod_template=template).manifest)
 
         assert job["app"] == "pytorchjob"
         assert all(labels.items() >= WRITTEN.items() for labels in pods)
@@ -165,8 +161,7 @@ def test_every_label_arrives_unless_it_is_refused_by_name(
     ("kind", "key", "message"),
     [
         *product(KINDS, ("dag_id", "try_number"), ("is not allowed; allowed: '",)),
-        *product(KINDS, ("ptjob-provider/managed", "ptjob-provider/attempt"), ("is not allowed; leave it out",)),
-        *product(KINDS, ("ptjob-provider/anything",), ("is not allowed; leave it out",)),
+        *product(KINDS, ("ptjob-provider/managed", "ptjob-provider/anything"), ("is not allowed; leave it out",)),
         ("PyTorchJob", "pytorch_job_name", "is not allowed; allowed: 'bert-"),
     ],
 )
@@ -188,25 +183,7 @@ def test_a_label_by_which_jobs_are_found_is_refused_with_its_place_and_value(kin
         assert message in str(error.value)
 
 
-def test_a_tasks_own_id_as_a_label_is_no_error() -> None:
-    """KubernetesPodOperator's users write `dag_id: {{ dag.dag_id }}`; it is what the job has anyway."""
-    for labels in carried(rendered(**typed("PyTorchJob"), labels={"dag_id": "train", "try_number": "1"}).manifest):
-        assert (labels["dag_id"], labels["try_number"]) == ("train", "1")
-
-
-@each_row(
-    ("kind", "key"),
-    [
-        ("PyTorchJob", "training.kubeflow.org/job-name"),
-        ("PyTorchJob", "training.kubeflow.org/replica-type"),
-        ("PyTorchJob", "pytorch-job-name"),
-        ("TrainJob", "jobset.sigs.k8s.io/jobset-name"),
-        ("TrainJob", "batch.kubernetes.io/job-name"),
-        ("TrainJob", "job-name"),
-        ("TrainJob", "controller-uid"),
-        ("PyTorchTrainingJob", "tensorstack.dev/owner-name"),
-    ],
-)
+@each_row(("kind", "key"), [(kind, key) for kind, keys in OF_OPERATORS.items() for key in keys])
 def test_a_label_that_the_operator_writes_on_pods_is_refused_there(kind: str, key: str) -> None:
     """Operators replace it, or cannot create the pods; the pods are found by it."""
     with pytest.raises(InvalidSpec, match=rf"template\.metadata\.labels\.{key}: 'x' is not allowed; leave it out"):

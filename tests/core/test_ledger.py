@@ -84,10 +84,6 @@ def test_sums_of_sizes_stay_numbers_that_every_reader_keeps() -> None:
     assert (listed["bytes"], listed["new_bytes"]) == (2**53 - 1, 2**53 - 1)
 
 
-def test_a_batch_is_json_and_back() -> None:
-    assert Batch.from_dict(json.loads(json.dumps(Batch(**FIELDS).to_dict()))) == Batch(**FIELDS)
-
-
 @each_row(
     ("training", "is_going", "reported", "expected"),
     [
