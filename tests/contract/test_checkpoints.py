@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from fakes import ListSink, MemoryStore
 from ptjob_provider.core.errors import OutputsNotVerified
 from ptjob_provider.core.outputs.contract import ResolvedOutput
-from ptjob_provider.core.run.follow import follow
-from ptjob_provider.core.run.submit import conclude_attempt, ensure_submitted
-from ptjob_provider.core.spec import TrainingJob
-from recorded import OWNER
 from worlds import STATE, World, has_ended
 
 if TYPE_CHECKING:
@@ -24,7 +18,6 @@ if TYPE_CHECKING:
 FOLDER = ResolvedOutput(uri="pvc://state/ckpt", claim="state", path="ckpt", container_path="/state/ckpt")
 WRITES = """
 import os, pathlib, zipfile
-print("from", os.environ.get("PTJOB_RESUME_FROM"))
 folder = pathlib.Path(os.environ["PTJOB_CHECKPOINT_DIR"])
 folder.mkdir(exist_ok=True)
 with zipfile.ZipFile(folder / "step-2.pt", "w") as file:
@@ -73,26 +66,3 @@ async def test_a_folder_that_cannot_be_looked_at_is_no_empty_folder(world: World
         await world.backend.find_checkpoint(
             world.job("writes", "pass"), replace(FOLDER, claim="..", path="x"), since=datetime.now(UTC)
         )
-
-
-async def test_the_second_attempt_of_a_task_gets_the_path_in_its_container(world: World) -> None:
-    described: dict[str, Any] = {
-        "command": ["python", "-c", WRITES],
-        "volumes": ["state:/state"],
-        "checkpoints": "/state/ckpt",
-        "workers": 1,
-    }
-    job = TrainingJob.parse(name="resumes", namespace=world.namespace, image=world.image, **described)
-    world.prepare(world.job("claims", "pass", **STATE))
-    store, sinks = MemoryStore(), [ListSink(), ListSink()]
-    for sink in sinks:
-        async with asyncio.timeout(world.patience):
-            submission = await ensure_submitted(world.backend, job, owner=OWNER, store=store, tell=sink.notice)
-            world.refs.append(submission.ref)
-            await follow(world.backend, submission, sink=sink)
-        conclude_attempt(store)
-
-    first, second = (sink.lines[0] for sink in sinks)
-    assert first == "from None"
-    assert second.endswith("/ckpt/step-2.pt")
-    assert any("/ckpt/step-2.pt as PTJOB_RESUME_FROM, step 2 (" in notice for notice in sinks[1].notices)

@@ -2,41 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import json
-import os
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 
 import code_servers
 from cluster.sync_image import SYNC
-from cluster.tenants import service_account
-from cluster_world import PATIENCE, RESTRICTED, config_of
-from code_servers import PASSWORD, USER, Net
-from fakes import ListSink, MemoryStore
-from local_world import environment
-from ptjob_provider.core.kubernetes import KubernetesBackend
-from ptjob_provider.core.local.backend import LocalBackend
-from ptjob_provider.core.local.config import LocalConfig
-from ptjob_provider.core.run.follow import follow
+from code_servers import PASSWORD, USER
+from contract.places import on_cluster, on_this_machine
 from ptjob_provider.core.run.outcome import Outcome
-from ptjob_provider.core.run.submit import ensure_submitted
-from ptjob_provider.core.spec import Installation, TrainingJob
-from rbac import rules_of
-from recorded import OWNER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
+    from pathlib import Path
 
-    from cluster.boot import Cluster
     from code_servers import Repository
-    from ptjob_provider.core.backend import Backend
-    from ptjob_provider.core.identity import Manifest
-    from ptjob_provider.core.run.outcome import JobOutcome
+    from contract.places import Place
 
 PROGRAM = """
 import os, pathlib, sys
@@ -44,40 +27,6 @@ sys.path.insert(0, "code/mnist/part")
 import part
 print("trained", part.PART, sorted(name for name in os.environ if name.startswith(("GIT_SYNC_", "GITSYNC_"))))
 """
-TRAIN = ["python3", "code/mnist/train.py"]
-WORK = {"working_dir": "/work", "command": TRAIN, "memory": "256Mi", "cpu": "0.5"}
-
-
-@dataclass
-class Place:
-    """A back-end whose pods reach the servers.
-
-    Attributes:
-        backend: runs the jobs.
-        net: the addresses on which servers have to listen.
-        fields: settings that jobs need there.
-        secret: creates a Secret.
-        job_secrets: returns the Secrets that jobs own.
-    """
-
-    backend: Backend
-    net: Net
-    namespace: str
-    fields: dict[str, Any]
-    secret: Callable[[str, dict[str, str]], None]
-    job_secrets: Callable[[], list[Manifest]]
-    sync_image: str = ""
-
-    async def run(self, **fields: Any) -> tuple[JobOutcome, ListSink, Manifest]:
-        """Submit a job, follow it to its end, and return its outcome, its log and its object."""
-        job = TrainingJob.parse(name="code", namespace=self.namespace, **{**WORK, **self.fields, **fields})
-        installation = Installation(sync_image=self.sync_image)
-        sink, store = ListSink(), MemoryStore()
-        async with asyncio.timeout(PATIENCE):
-            submission = await ensure_submitted(self.backend, job, owner=OWNER, store=store, installation=installation)
-            conclusion = await follow(self.backend, submission, sink=sink)
-            found = await self.backend.get(submission.ref.kind, self.namespace, submission.ref.name)
-        return conclusion, sink, found
 
 
 @pytest.fixture(scope="module")
@@ -89,46 +38,13 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Repository:
 @pytest.fixture(params=["local", pytest.param("kubernetes", marks=pytest.mark.cluster)])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     """Return each back-end in turn."""
-    return _on_cluster(request) if request.param == "kubernetes" else _on_this_machine(tmp_path)
-
-
-def _on_this_machine(folder: Path) -> Place:
-    secrets: dict[str, dict[str, str]] = {}
-    config = LocalConfig(root=folder / "root", environment=environment(), secrets=secrets)
-
-    def left() -> list[Manifest]:
-        assert not any(PASSWORD.encode() in text for text in _contents(folder / "root"))  # nor in any file of the job
-        return []
-
-    return Place(LocalBackend(config), Net(), "default", {"image": "example.org/train:1"}, secrets.__setitem__, left)
-
-
-def _contents(folder: Path) -> Iterator[bytes]:
-    """Yield the content of each file; the job has ended, and its own folders are being removed meanwhile."""
-    for parent, _, names in os.walk(folder):
-        for file in (Path(parent, name) for name in names):
-            with contextlib.suppress(FileNotFoundError):
-                if file.is_file():
-                    yield file.read_bytes()
-
-
-def _on_cluster(request: pytest.FixtureRequest) -> Place:
-    """Return a namespace of restricted pods, and an account with the documented rights."""
-    cluster: Cluster = request.getfixturevalue("cluster")
-    namespace: str = request.getfixturevalue("hardened_namespace")
-    tell = request.getfixturevalue("tell")
-    hardened = {"image": request.getfixturevalue("digits_image"), **RESTRICTED}
-
-    def secret(name: str, values: dict[str, str]) -> None:
-        meta = {"name": name, "namespace": namespace}
-        cluster.kubectl.apply({"apiVersion": "v1", "kind": "Secret", "metadata": meta, "stringData": values})
-
-    def left() -> list[Manifest]:
-        items: list[Manifest] = json.loads(cluster.kubectl("get", "secrets", "-o", "json", "-n", namespace))["items"]
-        return [each for each in items if each["metadata"].get("ownerReferences")]
-
-    backend = KubernetesBackend(config_of(service_account(cluster, namespace, rules_of("code"))))
-    return Place(backend, Net.of(cluster), namespace, hardened, secret, left, SYNC.ensure(cluster, tell))
+    work = {"working_dir": "/work", "command": ["python3", "code/mnist/train.py"]}
+    if request.param == "local":
+        made = on_this_machine(tmp_path)
+    else:
+        image = SYNC.ensure(request.getfixturevalue("cluster"), request.getfixturevalue("tell"))
+        made = replace(on_cluster(request, "code"), sync_image=image)
+    return replace(made, fields={**made.fields, **work})
 
 
 @pytest.fixture
@@ -165,25 +81,15 @@ async def test_credentials_among_the_variables_are_hidden(
         assert secret["metadata"]["ownerReferences"][0]["uid"] == job["metadata"]["uid"]
 
 
-async def test_a_secret_that_is_named_opens_the_repository(place: Place, private_url: str) -> None:
-    """Nothing is moved, and no further right is needed."""
-    place.secret("hub", {"username": USER, "password": PASSWORD})
-
-    conclusion, sink, _ = await place.run(code={"git": private_url, "secret": "hub"})
-
-    assert conclusion.outcome is Outcome.SUCCEEDED, conclusion
-    assert sink.lines == ["trained 1 []"]
-    assert place.job_secrets() == []
-
-
 async def test_a_key_opens_the_repository(place: Place, repository: Repository, tmp_path: Path) -> None:
-    """This includes users that the image does not define."""
+    """This includes users that the image does not define; no Secret is made, and no further right is needed."""
     with code_servers.ssh(tmp_path / "server", place.net) as server:
         place.secret("deploy", {"ssh-privatekey": server.key, "known_hosts": server.known_hosts})
         conclusion, sink, _ = await place.run(code={"git": server.url(repository.path), "secret": "deploy"})
 
     assert conclusion.outcome is Outcome.SUCCEEDED, conclusion
     assert sink.lines == ["trained 1 []"]
+    assert place.job_secrets() == []
 
 
 async def test_a_folder_is_fetched_by_rsync(place: Place, tmp_path: Path) -> None:

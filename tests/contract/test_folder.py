@@ -2,36 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 import os
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 
-from cluster.tenants import service_account
-from cluster_world import PATIENCE, RESTRICTED, config_of
-from fakes import ListSink, MemoryStore
+from contract.places import on_cluster, on_this_machine
 from kubernetes_backend.finished import prepared_volume
-from local_world import environment
-from ptjob_provider.core.code.folder import with_packed_folder
-from ptjob_provider.core.kubernetes import KubernetesBackend
 from ptjob_provider.core.local.backend import LocalBackend
-from ptjob_provider.core.local.config import LocalConfig
-from ptjob_provider.core.run.follow import follow
 from ptjob_provider.core.run.outcome import Outcome
-from ptjob_provider.core.run.submit import ensure_submitted
-from ptjob_provider.core.spec import TrainingJob
-from rbac import rules_of
-from recorded import OWNER
 
 if TYPE_CHECKING:
-    from cluster.boot import Cluster
-    from ptjob_provider.core.backend import Backend
-    from ptjob_provider.core.run.outcome import JobOutcome
+    from pathlib import Path
+
+    from contract.places import Place
 
 TRAIN = """
 import pathlib
@@ -39,45 +26,14 @@ from net import SIZE
 pathlib.Path("written").mkdir()
 print("trained", SIZE, sorted(path.name for path in pathlib.Path().iterdir() if path.name != "__pycache__"))
 """
-
-
-@dataclass
-class Place:
-    """A back-end, and the settings that jobs need there."""
-
-    backend: Backend
-    namespace: str
-    fields: dict[str, Any]
-    workers: int
-
-    async def run(self, folder: Path, **fields: Any) -> tuple[JobOutcome, ListSink]:
-        """Submit a job with the folder, and follow it to its end."""
-        values = {"command": ["python3", "train.py"], "memory": "256Mi", "cpu": "0.5", **self.fields, **fields}
-        job = TrainingJob.parse(name="code", namespace=self.namespace, code=str(folder), **values)
-        sink = ListSink()
-        async with asyncio.timeout(PATIENCE):
-            packed = with_packed_folder(job, beside=Path())
-            submission = await ensure_submitted(self.backend, packed, owner=OWNER, store=MemoryStore())
-            return await follow(self.backend, submission, sink=sink), sink
+COMMAND = {"command": ["python3", "train.py"]}
 
 
 @pytest.fixture(params=["local", pytest.param("kubernetes", marks=pytest.mark.cluster)])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     """Return each back-end in turn; the cluster's in a namespace of restricted pods, with the documented rights."""
-    if request.param == "local":
-        config = LocalConfig(root=tmp_path / "root", environment=environment())
-        return Place(LocalBackend(config), "default", {"image": "example.org/train:1"}, workers=2)
-    return on_cluster(request, "code")
-
-
-def on_cluster(request: pytest.FixtureRequest, *components: str) -> Place:
-    """Return the cluster's back-end, with the rights of these components of deploy/."""
-    cluster: Cluster = request.getfixturevalue("cluster")
-    namespace: str = request.getfixturevalue("hardened_namespace")
-    hardened = {"image": request.getfixturevalue("digits_image"), **RESTRICTED}
-    account = service_account(cluster, namespace, rules_of(*components))
-    # The namespace refuses the operator's own init container of workers; test_trainjob_code.py has two pods.
-    return Place(KubernetesBackend(config_of(account)), namespace, hardened, workers=1)
+    made = on_this_machine(tmp_path) if request.param == "local" else on_cluster(request, "code")
+    return replace(made, fields={**made.fields, **COMMAND})
 
 
 @pytest.fixture
@@ -95,7 +51,10 @@ async def test_a_folder_is_trained_as_it_is_on_this_machine(
     place: Place, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The program imports from the folder and may write there; messages name the files left out and the version."""
-    conclusion, sink = await place.run(folder, workers=place.workers)
+    # The namespace refuses the operator's own init container of workers; test_trainjob_code.py has two pods.
+    workers = 2 if isinstance(place.backend, LocalBackend) else 1
+
+    conclusion, sink, _ = await place.run(code=str(folder), workers=workers)
 
     assert conclusion.outcome is Outcome.SUCCEEDED, conclusion
     assert sink.lines == ["trained 3 ['net.py', 'train.py', 'written']"]
@@ -112,7 +71,7 @@ async def test_a_folder_of_ten_megabytes_is_trained(place: Place, folder: Path) 
     (folder / "noise").write_bytes(os.urandom(10_000_000))
     (folder / "train.py").write_text("import pathlib; print(pathlib.Path('noise').stat().st_size)\n")
 
-    conclusion, sink = await place.run(folder)
+    conclusion, sink, _ = await place.run(code=str(folder))
 
     assert conclusion.outcome is Outcome.SUCCEEDED, conclusion
     assert sink.lines == ["10000000"]
@@ -131,7 +90,7 @@ async def test_a_folder_of_thirty_megabytes_travels_over_a_claim(
     )
     prepared_volume(request.getfixturevalue("trained"), place.namespace)
 
-    conclusion, sink = await place.run(folder, kind=kind, volumes=["data:/data"])
+    conclusion, sink, _ = await place.run(code=str(folder), kind=kind, volumes=["data:/data"], **COMMAND)
 
     assert conclusion.outcome is Outcome.SUCCEEDED, conclusion
     assert sink.lines == [hashlib.sha256(noise).hexdigest()]
@@ -141,7 +100,7 @@ async def test_a_folder_is_unpacked_where_the_job_works(place: Place, folder: Pa
     """It is unpacked into the job's working directory, whatever the image has there."""
     (folder / "train.py").write_text("import os; print(os.getcwd() == os.path.realpath(os.environ['WORK']))\n")
 
-    conclusion, sink = await place.run(folder, working_dir="/workspace", env={"WORK": "/workspace"})
+    conclusion, sink, _ = await place.run(code=str(folder), working_dir="/workspace", env={"WORK": "/workspace"})
 
     assert conclusion.outcome is Outcome.SUCCEEDED, conclusion
     assert sink.lines == ["True"]

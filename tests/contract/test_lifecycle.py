@@ -9,7 +9,7 @@ import pytest
 
 from ptjob_provider.core.errors import InvalidSpec, JobAlreadyExists, JobChanged, JobNotFound
 from ptjob_provider.core.identity import JobRef
-from worlds import STATE, condition, has_ended, has_ended_with, held, is_running, terminations, types
+from worlds import STATE, condition, has_ended_with, held, is_running, terminations, types
 
 if TYPE_CHECKING:
     from worlds import World
@@ -137,15 +137,6 @@ async def test_a_patch_of_an_earlier_job_changes_nothing(world: World) -> None:
     job = await world.backend.get("PyTorchJob", world.namespace, "mine")
     assert "annotations" not in job["metadata"]
     assert "deletionTimestamp" not in job["metadata"]
-
-
-async def test_two_watchers_see_the_same_end(world: World) -> None:
-    """Watchers do not take observations from one another."""
-    ref = await world.submit(world.job("watched", "import time; time.sleep(0.5)"))
-
-    one, two = await asyncio.gather(world.observe(ref, has_ended), world.observe(ref, has_ended))
-
-    assert one[-1].job["status"] == two[-1].job["status"]
 
 
 async def test_deleting_a_running_job_ends_its_processes(world: World) -> None:

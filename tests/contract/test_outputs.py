@@ -118,24 +118,3 @@ async def test_curves_that_another_job_left_are_not_this_jobs(world: World) -> N
 
     found = result_of(outcome)["tfevents"]
     assert (found["scalars"], found["last_step"]) == ({"loss": 0.5}, 10)
-
-
-async def test_two_writers_of_a_curve_are_named(world: World) -> None:
-    await filled(world)
-    now = time.time()
-    ranks = [
-        events_file(*(event(step, scalar("loss", rank), wall_time=now + 60 + step) for step in range(3))).hex()
-        for rank in range(2)
-    ]
-    program = f"""
-        import pathlib
-        pathlib.Path('/state/tb').mkdir()
-        for rank, text in enumerate({ranks}):
-            pathlib.Path(f'/state/tb/events.out.tfevents.1.rank-{{rank}}').write_bytes(bytes.fromhex(text))
-    """
-
-    outcome, sink = await concluded(world, await submitted(world, "ranks", program, "tfevents"))
-
-    result_of(outcome)
-    (said,) = [text for text in sink.notices if "two writers" in text]
-    assert "loss has two writers at the same time, events.out.tfevents.1.rank-0, events.out.tfevents.1.rank-1" in said
