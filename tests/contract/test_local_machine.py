@@ -23,8 +23,9 @@ from local_world import environment, processes_of, supervisor_of
 from ptjob_provider.core.diagnosis import Cause
 from ptjob_provider.core.errors import ClusterUnavailable, JobFailed
 from ptjob_provider.core.identity import JobRef
-from ptjob_provider.core.local.backend import LocalBackend
+from ptjob_provider.core.local.backend import LocalBackend, admitted, created
 from ptjob_provider.core.local.config import LocalConfig
+from ptjob_provider.core.local.store import JobStore
 from ptjob_provider.core.outputs.contract import ResolvedOutput, ResolvedOutputs
 from ptjob_provider.core.run.follow import FollowOptions
 from ptjob_provider.core.run.session import Session
@@ -143,7 +144,7 @@ async def test_a_job_outlives_its_submitter_and_a_closed_terminal(
     program = f"""
 import asyncio, json, os, signal, sys
 from pathlib import Path
-from ptjob_provider.core.local.backend import LocalBackend
+from ptjob_provider.core.local.backend import LocalBackend, admitted, created
 from ptjob_provider.core.local.config import LocalConfig
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whatever started these tests may ignore it
 backend = LocalBackend(LocalConfig(root=Path({str(tmp_path / "root")!r})))
@@ -169,29 +170,12 @@ os.kill(0, signal.SIGHUP)
 async def test_a_submission_that_was_interrupted_is_seen_as_a_failure(
     machine: Callable[..., World], tmp_path: Path
 ) -> None:
-    """The name is taken, but no supervisor runs: the job has failed at once."""
+    """The name is taken, but no supervisor runs: the job has failed as soon as its submitter is gone."""
     world = machine()
-    program = f"""
-import os
-from pathlib import Path
-from ptjob_provider.core.local import backend
-from ptjob_provider.core.local.config import LocalConfig
-from ptjob_provider.core.local.store import JobStore
-store = JobStore(Path({str(tmp_path / "root")!r}))
-job = backend.admitted({world.job("half", SLEEP)!r})
-with backend.created(store.files("default", "half"), job, []):
-    print("made", flush=True)
-    os.read(0, 1)
-    os._exit(9)
-"""
-    pipe = asyncio.subprocess.PIPE
-    submitter = await asyncio.create_subprocess_exec(sys.executable, "-c", program, stdin=pipe, stdout=pipe)
-    assert submitter.stdout is not None
-    assert await submitter.stdout.readline() == b"made\n"
-    before = await world.backend.get("PyTorchJob", "default", "half")
+    job = admitted(world.job("half", SLEEP))
 
-    submitter.kill()
-    await submitter.communicate()
+    with created(JobStore(tmp_path / "root").files("default", "half"), job, []):
+        before = await world.backend.get("PyTorchJob", "default", "half")
     ref = JobRef.of(before)
     world.refs.append(ref)
     seen = await world.observe(ref, has_ended)

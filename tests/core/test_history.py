@@ -19,15 +19,6 @@ class TestTerminations:
 
         assert again.record == story.record
 
-    def test_new_terminations_are_those_that_the_earlier_record_does_not_have(self) -> None:
-        """A record is stored only if a container has ended since the last time."""
-        first = look(PodHistory(), pod(container(ended(), 0)))
-        second = look(first, pod(container(ended(start=20, end=30), 1, **ended())))
-
-        new = second.new_terminations_since(first)
-
-        assert [one.restart_count for one in new] == [1]
-
     def test_the_end_before_a_back_off_is_the_present_run(self) -> None:
         """While a container waits for its next start, its restart count is still that of the run that ended."""
         record = look(PodHistory(), pod(container(BACK_OFF, 2, **ended())))
@@ -84,44 +75,12 @@ class TestTerminations:
 
         assert not record.terminations[0].stopped
 
-    def test_a_pod_that_failed_without_a_word_of_its_containers_is_an_end(self) -> None:
-        """An evicted pod may have lost its container statuses; its reason is kept with the local clock."""
-        evicted = pod(phase="Failed")
-        evicted["status"] |= {"reason": "Evicted", "message": "The node was low on resource: memory."}
-
-        record = look(PodHistory(), evicted, at=7)
-
-        end = record.terminations[0]
-        assert (end.exit_code, end.container, end.ended_at) == (None, "", after(7))
-        assert end.disruption == "Evicted: The node was low on resource: memory."
-
     def test_a_containers_end_takes_the_place_of_the_pods(self) -> None:
         record = look(PodHistory(), pod(phase="Failed"))
 
         record = look(record, pod(container(ended(137)), phase="Failed"))
 
         assert [one.container for one in record.terminations] == ["pytorch"]
-
-    def test_a_later_pod_supersedes_one_that_ended_as_a_whole(self) -> None:
-        """A replica that was evicted and runs again has recovered."""
-        record = look(PodHistory(), pod(phase="Failed"))
-
-        record = look(record, pod(container(RUNNING), uid="u2"))
-
-        assert record.is_superseded(record.terminations[0])
-        assert record.restarts == 1
-
-    def test_a_reason_that_comes_after_the_end_is_added(self) -> None:
-        """The kubelet reports the container first and the eviction of its pod afterwards."""
-        record = look(PodHistory(), pod(container(ended(137)), phase="Running"))
-        evicted = pod(container(ended(137)), phase="Failed")
-        evicted["status"]["conditions"] = [
-            {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
-        ]
-
-        record = look(record, evicted)
-
-        assert [one.disruption for one in record.terminations] == ["PreemptionByScheduler"]
 
     def test_a_message_is_bounded_and_is_valid_text(self) -> None:
         """The last 4 KiB are kept, as UTF-8."""
@@ -208,16 +167,6 @@ class TestCrashLoops:
         assert counts is not None
         assert (counts.total, counts.in_a_row) == (3, 0)
 
-    def test_a_container_that_is_never_started_again_has_no_restarts(self) -> None:
-        """The kubelet counts one when it cannot find an evicted container any more."""
-        lost = ended(137, reason="ContainerStatusUnknown")
-        evicted = pod(container({"waiting": {"reason": "PodInitializing"}}, 1, **lost), phase="Failed")
-        evicted["spec"] = {"restartPolicy": "Never", "containers": [{"name": "pytorch"}]}
-
-        record = look(PodHistory(), evicted)
-
-        assert (record.restarts, record.terminations[0].run) == (0, 0)
-
     def test_a_restart_count_never_falls_inside_a_pod(self) -> None:
         """A stale object from another API server does not lower the count."""
         record = look(PodHistory(), pod(container(RUNNING, 3)))
@@ -266,16 +215,6 @@ class TestRemovals:
         """The local back-end has no such events, and a Role may not allow reading them."""
         assert look(PodHistory(), self.LEAVES).removals == ()
 
-    def test_the_reason_of_a_pods_removal_is_recorded(self) -> None:
-        """A preempted pod has the reason before its containers have ended."""
-        leaving = pod(container(RUNNING), **self.LEAVING)
-        target = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler", "message": "room"}
-        leaving["status"]["conditions"] = [target]
-
-        record = look(PodHistory(), leaving, events=[self.MADE])
-
-        assert [one.disruption for one in record.removals] == ["PreemptionByScheduler: room"]
-
     def test_a_pod_that_was_seen_leaving_was_stopped(self) -> None:
         """The final state of a pod has neither the grace period nor the time of the deletion request."""
         record = look(PodHistory(), self.LEAVES)
@@ -293,16 +232,6 @@ class TestEndsOfEvents:
         name="digits",
     )
 
-    def test_an_end_that_nobody_saw_is_read_from_the_operators_event(self) -> None:
-        """The pods may be gone already; the operator's events stay for an hour."""
-        record = look(PodHistory(), events=[self.TOLD], at=60)
-
-        end = record.terminations[0]
-        assert (end.replica, end.container, end.exit_code, end.message, end.finished_at) == (
-            *(POD, "pytorch", 3, "epoch 1\nno data left\n"),
-            after(10),
-        )
-
     def test_an_end_that_was_seen_is_not_added_by_its_event(self) -> None:
         """The kubelet's status also has signal, reason and start, whichever arrives first."""
         seen_first = look(look(PodHistory(), pod(container(ended(3)))), events=[self.TOLD])
@@ -318,12 +247,6 @@ class TestEndsOfEvents:
         record = look(PodHistory(), events=[sidecar])
 
         assert [one.kind for one in record.terminations] == [ContainerKind.SIDECAR]
-
-    def test_an_error_event_about_an_unschedulable_pod_is_no_termination(self) -> None:
-        """The same reason is used for pods that cannot be scheduled."""
-        waits = event("Error", f"Error pod {POD} condition message: 0/1 nodes are available", name="digits")
-
-        assert look(PodHistory(), events=[waits]).terminations == ()
 
 
 class TestRevisions:

@@ -25,23 +25,6 @@ class TestHeldUp:
         found["status"]["initContainerStatuses"] = [container(state, name="init-pytorch")]
         return found
 
-    def test_the_masters_obstacle_is_recorded_when_an_init_container_of_a_worker_fails(self) -> None:
-        """The operator deletes the master's pod a moment later, and the reason with it."""
-        record = look(PodHistory(), self.MASTER, self.worker(RUNNING))
-
-        record = look(record, self.worker(ended(1)), at=200)
-        record = look(record, self.worker(ended(1)), at=201)
-
-        assert [(one.replica, one.reason) for one in record.held_up] == [("digits-master-0", "ErrImagePull")]
-
-    def test_an_end_of_the_training_delays_no_other_replica(self) -> None:
-        """Only init containers wait for other pods."""
-        record = look(PodHistory(), self.MASTER)
-
-        record = look(record, self.MASTER, pod(container(ended(1)), phase="Failed"))
-
-        assert record.held_up == ()
-
     def test_a_crash_loop_delays_no_other_replica(self) -> None:
         """Its pod has started, so nothing waits for it."""
         looping = {**self.MASTER, "status": {"phase": "Running", "containerStatuses": [container(BACK_OFF, 3)]}}
@@ -166,26 +149,6 @@ class TestWaiting:
 
         assert (f"has not been taken by its scheduler, {scheduler}" in said) is is_told
         assert ("leave scheduler_name (--scheduler) out" in said) is is_told
-
-    def test_a_refused_pod_waits_until_it_is_there(self) -> None:
-        """The event of a refusal stays for an hour; a pod that was created afterwards makes it obsolete."""
-        refusal = event("FailedCreatePod", f'Error creating: pods "{POD}" is forbidden: exceeded quota', name="digits")
-
-        refused = look(PodHistory(), events=[refusal])
-        made = look(refused, pod(container(RUNNING)), events=[refusal])
-
-        assert [(one.replica, one.message) for one in refused.waiting] == [(POD, "exceeded quota")]
-        assert made.waiting == ()
-
-    def test_a_refusal_without_a_name_counts_while_pods_are_missing(self) -> None:
-        """An admission webhook does not name the pod that it refused."""
-        refusal = event("FailedCreatePod", 'admission webhook "policy" denied the request', name="digits")
-
-        missing = look(PodHistory(), pod(container(RUNNING)), events=[refusal], replicas=2)
-        complete = look(PodHistory(), pod(container(RUNNING)), events=[refusal], replicas=1)
-
-        assert [one.kind for one in missing.waiting] == [WaitKind.FORBIDDEN]
-        assert complete.waiting == ()
 
     def test_a_controller_that_was_a_moment_late_holds_nothing_up(self) -> None:
         """It has retried before anybody reads the event, which stays for an hour."""

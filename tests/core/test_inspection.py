@@ -78,8 +78,15 @@ async def test_a_node_with_another_time_is_asked_again_without_its_clock(ahead: 
     assert not any("affinity" in each["spec"] for each in made)  # the pod of the name is another job's
 
 
-class DribblingClient:
-    """Stand-in for a client whose gateway sends a byte of each log now and then, without end."""
+class StandInClient:
+    """Stand-in for a client whose API server is away for the first requests for a log.
+
+    Then it sends this report; for "" a byte now and then, without end, as a gateway may.
+    """
+
+    def __init__(self, *, away: int = 0, report: str = "") -> None:
+        self.away = away
+        self.report = report
 
     async def get(self, _: str) -> dict[str, Any]:
         return {"metadata": {}, "spec": {}, "status": {"phase": "Succeeded", "containerStatuses": []}}
@@ -92,24 +99,11 @@ class DribblingClient:
 
     @asynccontextmanager
     async def stream(self, _: str, *, silence: float) -> AsyncIterator[AsyncIterator[bytes]]:
-        async def endless() -> AsyncIterator[bytes]:
-            while True:
+        async def answer() -> AsyncIterator[bytes]:
+            while not self.report:
                 await asyncio.sleep(silence / 2)
                 yield b"."
-
-        yield endless()
-
-
-class MovingClient(DribblingClient):
-    """Stand-in for a client whose API server is away for the first requests for a log."""
-
-    def __init__(self, away: int) -> None:
-        self.away = away
-
-    @asynccontextmanager
-    async def stream(self, _: str, *, silence: float) -> AsyncIterator[AsyncIterator[bytes]]:
-        async def answer() -> AsyncIterator[bytes]:
-            yield f'{MARKER}{{"path": "step-7"}}'.encode()
+            yield self.report.encode()
 
         self.away -= 1
         if self.away >= 0:
@@ -117,7 +111,7 @@ class MovingClient(DribblingClient):
         yield answer()
 
 
-def looking(client: DribblingClient) -> Coroutine[Any, Any, Checkpoint]:
+def looking(client: StandInClient) -> Coroutine[Any, Any, Checkpoint]:
     options = ProbeOptions(timeout=60)
     return find_checkpoint(cast("Client", client), with_claim(), MODEL, since=datetime.now(UTC), options=options)
 
@@ -126,14 +120,16 @@ def looking(client: DribblingClient) -> Coroutine[Any, Any, Checkpoint]:
 async def test_a_log_that_never_ends_is_no_answer() -> None:
     async with asyncio.timeout(600):
         with pytest.raises(OutputsNotVerified, match="its log could not be read within 60 s"):
-            await looking(DribblingClient())
+            await looking(StandInClient())
 
 
 @pytest.mark.skips_waits
 async def test_a_log_is_read_again_after_a_request_without_an_answer() -> None:
     """The answer would else be lost with its pod, and a task of a training that succeeded would fail."""
-    found = await looking(MovingClient(away=2))
+    report = f'{MARKER}{{"path": "step-7"}}'
+
+    found = await looking(StandInClient(away=2, report=report))
 
     assert found.path == "step-7"
     with pytest.raises(OutputsNotVerified, match="connection refused"):
-        await looking(MovingClient(away=3))
+        await looking(StandInClient(away=3, report=report))
