@@ -83,18 +83,6 @@ async def test_both_streams_are_in_the_log_in_their_order(world: World) -> None:
     assert await world.text(ref, "both-master-0") == ["one", "two", "three"]
 
 
-async def test_reading_goes_on_after_any_line(world: World) -> None:
-    """Resuming at a cursor yields exactly the rest."""
-    program = f"for number in range(40): print('line', number, flush=True)\n{held()}"
-    ref = await world.submit(world.job("resume", program, **STATE))
-    whole = await world.lines(ref, "resume-master-0", release_at="line 39")
-
-    rests = {place: await world.lines(ref, "resume-master-0", since=whole[place].cursor) for place in range(0, 40, 7)}
-
-    assert [line.text for line in whole] == [f"line {number}" for number in range(40)]
-    assert all(rest == whole[place + 1 :] for place, rest in rests.items())
-
-
 @ON_CLUSTER
 async def test_reading_goes_on_after_any_line_of_any_run(world: World) -> None:
     """Resuming at a cursor yields exactly the rest, across restarts of the container; a notice may say that it has."""

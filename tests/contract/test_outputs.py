@@ -92,18 +92,6 @@ async def test_the_model_of_an_earlier_attempt_is_this_tasks(world: World) -> No
     assert result_of(outcome)["model"]["bytes"] == 4
 
 
-async def test_a_model_from_before_the_first_attempt_is_not_the_second_ones(world: World) -> None:
-    folder = await filled(world)
-    (folder / "model.pt").write_text("another job's")
-    await asyncio.sleep(1.1)  # a cluster keeps creation times in whole seconds
-    first = await submitted(world, "first", "raise SystemExit(1)", "model")
-    await world.observe(first, has_ended)
-
-    outcome, _ = await concluded(world, await submitted(world, "second", "print('ok')", "model"), first=first)
-
-    assert outcome.outcome is Outcome.FAILED
-
-
 async def test_curves_that_another_job_left_are_not_this_jobs(world: World) -> None:
     """It had more steps, and a tag that is no longer written."""
     folder, now = await filled(world), time.time()

@@ -167,7 +167,6 @@ CFG.update(lr=1)
 print(CFG)
 def change(config): pass
 change(CFG)
-@json.loads
 def unused(): pass
 def main(): run(train)
 def train(): return CFG
@@ -183,7 +182,7 @@ if not CFG:
     train()
 run.attribute = 1
 """
-    assert from_function(loaded(tmp_path, text.replace("@json.loads\n", "")).train).notice == ""
+    assert from_function(loaded(tmp_path, text).train).notice == ""
 
 
 def test_a_notice_has_at_most_ten_calls(tmp_path: Path) -> None:

@@ -20,19 +20,13 @@ if TYPE_CHECKING:
 
 
 CHANGED = {
-    "in a with, a try, a while and a match": """
+    "in a with and a match": """
         import contextlib
         with contextlib.suppress(ValueError):
             A = 1
-        try:
-            B = 2
-        except ValueError:
-            B = 3
-        C = 0
-        while C < 4: C += 1
-        match C:
-            case 4: D = 5
-        def train(): return [A, B, C, D]
+        match A:
+            case 1: B = 5
+        def train(): return [A, B]
     """,
     "by a function that binds it": """
         N = 0
@@ -42,15 +36,6 @@ CHANGED = {
         begin()
         def helper(): return MADE
         def train(): return [N, helper()]
-    """,
-    "by other names of it": """
-        A = [1]
-        B = {"a": A}
-        for each in [A]: each.append(2)
-        (lambda x: x.append(3))(B["a"])
-        def train():
-            A.append(4)
-            return [A, B, B["a"] is A]
     """,
     "by a dictionary of the globals": """
         LR = 0.001

@@ -224,31 +224,6 @@ class TestRemovals:
         assert record.terminations[0].stopped
 
 
-class TestEndsOfEvents:
-    TOLD = event(
-        "Error",
-        f"Error pod {POD} container pytorch exitCode: 3 terminated message: epoch 1\nno data left\n",
-        seconds=10,
-        name="digits",
-    )
-
-    def test_an_end_that_was_seen_is_not_added_by_its_event(self) -> None:
-        """The kubelet's status also has signal, reason and start, whichever arrives first."""
-        seen_first = look(look(PodHistory(), pod(container(ended(3)))), events=[self.TOLD])
-        told_first = look(look(PodHistory(), events=[self.TOLD]), pod(container(ended(3))))
-
-        assert len(seen_first.terminations) == 1
-        assert [one.pod_uid for one in told_first.terminations] == ["u1"]
-
-    def test_another_containers_end_is_a_sidecars(self) -> None:
-        """The operator emits an event for each container that failed."""
-        sidecar = {**self.TOLD, "message": self.TOLD["message"].replace("container pytorch", "container proxy")}
-
-        record = look(PodHistory(), events=[sidecar])
-
-        assert [one.kind for one in record.terminations] == [ContainerKind.SIDECAR]
-
-
 class TestRevisions:
     @staticmethod
     def fetched(name: str, message: str | None) -> dict[str, Any]:

@@ -118,35 +118,6 @@ async def test_a_log_reader_goes_on_while_the_watch_is_refused(server: StandInCl
         assert await cache.job()
 
 
-async def test_a_follower_who_gave_up_leaves_nothing_behind(
-    server: StandInCluster, backend: KubernetesBackend, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Objects that are unpacked for returning followers are packed again some time after the server responds."""
-    monkeypatch.setattr("ptjob_provider.core.kubernetes.informer.informer._KEPT", 0.05)
-    server.put("pytorchjobs", job("other", "Running"))
-    server.put("pytorchjobs", job("third", "Running"))
-    left, stays, third = (ref_of(job(name)) for name in ("digits", "other", "third"))
-    async with (
-        subscribe(ClusterConfig(), third),  # so that the other two share an informer
-        aclosing(backend.watch(left)) as one,
-        subscribe(ClusterConfig(), stays) as kept,
-    ):
-        await until(one, lambda seen: phase(seen) is JobPhase.RUNNING)
-        server.refused["watch", "pytorchjobs"] = FORBIDDEN
-        server.cut()
-        with pytest.raises(PermissionDenied):
-            await until(one, lambda _: False)
-        del server.refused["watch", "pytorchjobs"]
-        informer = opened(WatchScope(config=ClusterConfig(), kind="PyTorchJob", namespace="team"))
-        assert isinstance(informer, JobInformer)
-
-        async with asyncio.timeout(30):
-            while kept.notifier.refused is not None or informer._caches[left.uid].pods:  # noqa: ASYNC110 - no event
-                await asyncio.sleep(0.01)
-
-        assert informer._caches[left.uid].pod_uids == ["pod-digits"]
-
-
 async def test_a_job_that_may_not_be_read_is_shown_to_whoever_asks_again(
     server: StandInCluster, backend: KubernetesBackend
 ) -> None:
@@ -309,36 +280,6 @@ async def test_a_pod_that_a_server_which_is_behind_did_not_have_comes_back(
         await until(watch, lambda seen: len(seen.pods) == 1)
         server.put("pods", {**later, "status": pod("digits", "Failed", code=1)["status"]})
         await until(watch, lambda seen: [each["status"]["phase"] for each in seen.pods] == ["Failed"])
-
-
-async def test_a_pod_that_went_before_its_job_was_followed_again_is_never_without_a_name(
-    server: StandInCluster, backend: KubernetesBackend
-) -> None:
-    """An earlier follower knew the pod; the next one starts while the pods are listed again without it."""
-    server.put("pytorchjobs", job("other", "Running"))
-    digits, other = ref_of(job("digits")), ref_of(job("other"))
-    async with aclosing(backend.watch(other)) as neighbour:
-        await anext(neighbour)
-        async with aclosing(backend.watch(digits)) as watch:
-            await until(watch, lambda seen: len(seen.pods) == 1)
-
-        server.lists_on.clear()
-        server.refused["watch", "pods"] = ClusterError("too old resource version", code=410)
-        opened = server.opened
-        server.cut()
-        server.remove("pods", "digits-master-0")
-        await server.until_opened(opened + 2)
-        del server.refused["watch", "pods"]
-        server.put("pytorchjobs", job("digits", "Running", "Failed"))
-        server.put("pytorchjobs", {**job("other", "Running"), "later": True})
-        await until(neighbour, lambda seen: bool(seen.job) and "later" in seen.job)
-        async with aclosing(backend.watch(digits)) as watch:
-            seen = [await until(watch, lambda seen: phase(seen) is JobPhase.FAILED)]
-            server.lists_on.set()
-            server.put("pytorchjobs", {**job("digits", "Running", "Failed"), "later": True})
-            seen.append(await until(watch, lambda seen: bool(seen.job) and "later" in seen.job))
-
-    assert [each["metadata"].get("name") for one in seen for each in one.pods] == []
 
 
 async def test_pods_of_other_jobsets_that_went_unseen_are_not_kept(server: StandInCluster) -> None:

@@ -141,16 +141,6 @@ async def test_time_in_which_the_server_was_away_is_no_time_of_waiting(server: S
         assert timedelta(minutes=80) < following.now() - NOON < timedelta(minutes=85)
 
 
-async def test_time_in_which_the_follower_was_frozen_is_no_time_of_waiting(server: StandInCluster) -> None:
-    async with followed() as following:
-        asyncio.get_running_loop()._skipping.now += 3600  # type: ignore[attr-defined]
-        await asyncio.sleep(15 * MINUTE)
-        assert (server.deleted, following.task.done()) == ([], False)
-
-        await following.outcome()
-        assert timedelta(minutes=79) < following.now() - NOON < timedelta(minutes=85)
-
-
 async def test_limits_wait_until_both_watches_are_current(server: StandInCluster) -> None:
     """The watch of pods is silent from the fifth minute on, and the operator writes the job's status all the time."""
     async with followed() as following:
