@@ -65,9 +65,14 @@ async def machine(tmp_path: Path) -> AsyncIterator[Callable[..., World]]:
         await world.clear()
 
 
-async def test_a_killed_supervisor_is_seen_as_a_failure(machine: Callable[..., World], tmp_path: Path) -> None:
+@pytest.fixture
+def world(machine: Callable[..., World]) -> World:
+    """Return a world with the usual configuration."""
+    return machine()
+
+
+async def test_a_killed_supervisor_is_seen_as_a_failure(world: World, tmp_path: Path) -> None:
     """The next call ends the supervisor's processes; the job has failed with a reason of its own, and its log ends."""
-    world = machine()
     ref = await world.submit(world.job("lost", ESCAPE, SLEEP))
     reading = asyncio.create_task(world.text(ref, "lost-master-0"))
     await world.line(ref, "lost-master-0", "up")
@@ -83,11 +88,8 @@ async def test_a_killed_supervisor_is_seen_as_a_failure(machine: Callable[..., W
     assert await reading == ["up"]
 
 
-async def test_the_replicas_of_a_killed_supervisor_die_by_themselves(
-    machine: Callable[..., World], tmp_path: Path
-) -> None:
+async def test_the_replicas_of_a_killed_supervisor_die_by_themselves(world: World, tmp_path: Path) -> None:
     """They do so without any further call."""
-    world = machine()
     ref = await world.submit(world.job("alone", SLEEP))
     await world.line(ref, "alone-master-0", "up")
 
@@ -96,9 +98,8 @@ async def test_the_replicas_of_a_killed_supervisor_die_by_themselves(
     await until(lambda: processes_of(ref) == [])
 
 
-async def test_a_supervisor_that_gets_sigterm_ends_the_job(machine: Callable[..., World], tmp_path: Path) -> None:
+async def test_a_supervisor_that_gets_sigterm_ends_the_job(world: World, tmp_path: Path) -> None:
     """SIGTERM, as at shutdown: nothing keeps running, and the job has the reason."""
-    world = machine()
     ref = await world.submit(world.job("term", SLEEP))
     await world.line(ref, "term-master-0", "up")
 
@@ -110,9 +111,8 @@ async def test_a_supervisor_that_gets_sigterm_ends_the_job(machine: Callable[...
     assert processes_of(ref) == []
 
 
-async def test_a_process_that_leaves_its_group_goes_with_the_job(machine: Callable[..., World]) -> None:
+async def test_a_process_that_leaves_its_group_goes_with_the_job(world: World) -> None:
     """Grandchildren in sessions of their own are ended, too."""
-    world = machine()
     ref = await world.submit(world.job("escape", ESCAPE))
     await world.line(ref, "escape-master-0", "up")
     assert len(processes_of(ref)) == 2
@@ -123,9 +123,8 @@ async def test_a_process_that_leaves_its_group_goes_with_the_job(machine: Callab
     assert processes_of(ref) == []
 
 
-async def test_processes_that_a_replica_leaves_behind_end_with_it(machine: Callable[..., World]) -> None:
+async def test_processes_that_a_replica_leaves_behind_end_with_it(world: World) -> None:
     """In a container, too, other processes end with the first one."""
-    world = machine()
     program = ESCAPE.replace("time.sleep(600)\n", "", 1).replace("    time.sleep(600)\n", "")
 
     ref, seen = await world.run(world.job("remains", program))
@@ -134,11 +133,8 @@ async def test_processes_that_a_replica_leaves_behind_end_with_it(machine: Calla
     assert processes_of(ref) == []
 
 
-async def test_a_job_outlives_its_submitter_and_a_closed_terminal(
-    machine: Callable[..., World], tmp_path: Path
-) -> None:
+async def test_a_job_outlives_its_submitter_and_a_closed_terminal(world: World, tmp_path: Path) -> None:
     """The submitting process ends, its terminal hangs up, and the job continues."""
-    world = machine()
     manifest = tmp_path / "job.json"
     manifest.write_text(json.dumps(world.job("outlive", SLEEP)))
     program = f"""
@@ -167,11 +163,8 @@ os.kill(0, signal.SIGHUP)
     assert condition(await world.backend.get("PyTorchJob", "default", "outlive"), "Running")
 
 
-async def test_a_submission_that_was_interrupted_is_seen_as_a_failure(
-    machine: Callable[..., World], tmp_path: Path
-) -> None:
+async def test_a_submission_that_was_interrupted_is_seen_as_a_failure(world: World, tmp_path: Path) -> None:
     """The name is taken, but no supervisor runs: the job has failed as soon as its submitter is gone."""
-    world = machine()
     job = admitted(world.job("half", SLEEP))
 
     with created(JobStore(tmp_path / "root").files("default", "half"), job, []):
@@ -218,12 +211,9 @@ async def test_a_secret_is_in_no_file(machine: Callable[..., World], tmp_path: P
     assert not any(CANARY in text for place in places for text in contents(place))
 
 
-async def test_the_submitters_environment_is_not_inherited(
-    machine: Callable[..., World], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_submitters_environment_is_not_inherited(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither the replicas nor the supervisor have the submitting process's variables."""
     monkeypatch.setenv("AIRFLOW__DATABASE__SQL_ALCHEMY_CONN", "sqlite://")
-    world = machine()
     program = """
         import os, pathlib
         parent = pathlib.Path(f"/proc/{os.getppid()}/environ").read_bytes()
@@ -308,9 +298,8 @@ async def test_an_image_is_stood_in_for_by_its_context(machine: Callable[..., Wo
     assert any("not applied: RUN, USER" in event["message"] for event in seen[-1].events)
 
 
-async def test_the_first_failure_ends_the_job_whatever_its_policies(machine: Callable[..., World]) -> None:
+async def test_the_first_failure_ends_the_job_whatever_its_policies(world: World) -> None:
     """Nothing is restarted and nothing runs on; one sentence names the policies that do not apply."""
-    world = machine()
     manifest = world.job(
         "once", SLEEP, "raise SystemExit(3)", policy="OnFailure", backoffLimit=4, cleanPodPolicy="None"
     )
@@ -329,9 +318,8 @@ async def test_the_first_failure_ends_the_job_whatever_its_policies(machine: Cal
     assert policies.startswith("restartPolicy, backoffLimit, cleanPodPolicy: not applied on this machine: nothing is")
 
 
-async def test_text_without_an_end_of_line_is_in_the_log_within_a_second(machine: Callable[..., World]) -> None:
+async def test_text_without_an_end_of_line_is_in_the_log_within_a_second(world: World) -> None:
     """As a progress bar is; its pieces join to the line that it becomes."""
-    world = machine()
     bar = f"print('\\r 10%', end='', flush=True)\n{held()}print('\\r100%')\nprint('end')"
     ref = await world.submit(world.job("bar", bar, **STATE))
 
@@ -394,9 +382,8 @@ async def test_a_config_map_is_mounted_as_files(machine: Callable[..., World]) -
     assert await world.text(ref, "files-master-0") == ["onetwotwoone0"]
 
 
-async def test_five_jobs_at_once(machine: Callable[..., World]) -> None:
+async def test_five_jobs_at_once(world: World) -> None:
     """All succeed, each with a port of its own: none ends, and returns its port, before the last one has its port."""
-    world = machine()
     program = f"import os; print(os.environ['MASTER_PORT'])\n{held()}"
     jobs = [world.job(f"many-{number}", program, **STATE) for number in range(5)]
     refs = await asyncio.gather(*(world.submit(job) for job in jobs))
@@ -410,8 +397,7 @@ async def test_five_jobs_at_once(machine: Callable[..., World]) -> None:
     assert len(set(ports)) == 5
 
 
-async def test_a_watch_that_is_left_leaves_nothing(machine: Callable[..., World]) -> None:
-    world = machine()
+async def test_a_watch_that_is_left_leaves_nothing(world: World) -> None:
     ref = await world.submit(world.job("left", SLEEP))
 
     async with aclosing(world.backend.watch(ref)) as watch:
@@ -432,9 +418,9 @@ async def until(condition_holds: Callable[[], bool]) -> None:
             await asyncio.sleep(0.05)
 
 
-async def test_the_outputs_of_a_job_that_is_gone_are_dated_by_its_start(machine: Callable[..., World]) -> None:
+async def test_the_outputs_of_a_job_that_is_gone_are_dated_by_its_start(world: World) -> None:
     """Its listing from before the start went with it, and a job that has its name has another."""
-    world, when = machine(), datetime.now(UTC)
+    when = datetime.now(UTC)
     ref = await world.submit(world.job("gone", "import pathlib; pathlib.Path('/state/m').write_text('x')", **STATE))
     await world.observe(ref, has_ended)
     await world.backend.delete(ref)
@@ -465,9 +451,9 @@ TRAINS = """
 """
 
 
-async def test_a_program_that_does_not_resume_ends_the_retries(machine: Callable[..., World], tmp_path: Path) -> None:
+async def test_a_program_that_does_not_resume_ends_the_retries(world: World, tmp_path: Path) -> None:
     """Each attempt makes seven steps, saves after the fifth, and fails."""
-    world, store = machine(), MemoryStore()
+    store = MemoryStore()
     (tmp_path / "root/claims/default/state").mkdir(parents=True)
     fields = {
         "volumes": ["state:/state"],

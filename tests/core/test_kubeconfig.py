@@ -90,11 +90,17 @@ async def test_a_file_that_is_no_kubeconfig_is_refused_in_words(
     assert not re.search(rf"NoneType|object|\w+Error|_ssl|{SECRET}", said.replace("object with name", "")), said
 
 
+def two_contexts(**servers: str) -> str:
+    """Return a kubeconfig with a context for each server, of which the last one is current."""
+    content = document()
+    content["clusters"] = [{"name": name, "cluster": {"server": server}} for name, server in servers.items()]
+    content["contexts"] = [{"name": name, "context": {"cluster": name, "user": "u"}} for name in servers]
+    return yaml.safe_dump({**content, "current-context": list(servers)[-1]})
+
+
 async def test_of_several_kubeconfigs_the_first_that_says_it_counts_and_empty_ones_say_nothing(tmp_path: Path) -> None:
     """As for kubectl: an empty member, a missing file and an empty file are left out."""
-    first, second = document(server="https://127.0.0.1:2"), document(server="https://127.0.0.1:3")
-    second["clusters"][0]["name"] = "d"
-    second.update({"current-context": "y", "contexts": [{"name": "y", "context": {"cluster": "d", "user": "u"}}]})
+    first, second = two_contexts(a="https://127.0.0.1:2"), two_contexts(b="https://127.0.0.1:3")
     for name, content in (("empty", ""), ("first", first), ("second", second), ("comment", "# nothing")):
         write(tmp_path / name, content)
     names = ("empty", "comment", "missing", "first", "second")
@@ -104,14 +110,6 @@ async def test_of_several_kubeconfigs_the_first_that_says_it_counts_and_empty_on
 
     assert credentials.endpoint.host == "https://127.0.0.1:2"
     assert "no kubeconfig" in await refusal(kube_config_path=f"{tmp_path}/empty:{tmp_path}/comment")
-
-
-def two_contexts(**servers: str) -> str:
-    """Return a kubeconfig with a context for each server, of which the last one is current."""
-    content = document()
-    content["clusters"] = [{"name": name, "cluster": {"server": server}} for name, server in servers.items()]
-    content["contexts"] = [{"name": name, "context": {"cluster": name, "user": "u"}} for name in servers]
-    return yaml.safe_dump({**content, "current-context": list(servers)[-1]})
 
 
 @pytest.mark.parametrize("files", [1, 2])

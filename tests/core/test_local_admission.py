@@ -68,7 +68,7 @@ def test_fields_that_are_honoured_are_not_announced(tmp_path: Path) -> None:
         {"name": "n", "secret": {"secretName": "no", "optional": True}},
     ]
     init = [{"name": "i", "image": "none", "command": ["x"]}]
-    policy = {"activeDeadlineSeconds": 3, "suspend": False}
+    policy = {"activeDeadlineSeconds": 3, "suspend": False, "cleanPodPolicy": "Running"}
     pod = {"initContainers": init, "terminationGracePeriodSeconds": 5, "volumes": volumes}
 
     assert admitted(job(container, pod, workers=1, runPolicy=policy, nprocPerNode="2"), tmp_path)[1] == []
@@ -93,12 +93,14 @@ def test_fields_that_do_not_apply_are_announced_once_by_name(tmp_path: Path) -> 
         container,
         pod,
         workers=2,
-        runPolicy={"managedBy": "kueue.x-k8s.io/multikueue", "schedulingPolicy": {"queue": "q"}},
+        runPolicy={"managedBy": "kueue.x-k8s.io/multikueue", "schedulingPolicy": {"queue": "q"}, "backoffLimit": 0},
     )
+    asked["spec"]["pytorchReplicaSpecs"]["Master"]["restartPolicy"] = None
     asked["metadata"] |= {"labels": {"kueue.x-k8s.io/queue-name": "q"}, "annotations": {TENSORBOARD_ANNOTATION: "{}"}}
 
     _, texts = admitted(asked, tmp_path)
 
+    assert texts[0].startswith("restartPolicy, backoffLimit: not applied on this machine: nothing is restarted")
     (names,) = [text.removeprefix("not applied on this machine: ") for text in texts if text.startswith("not applied")]
     assert names.split(", ") == [
         *("cpu", "imagePullPolicy", "kueue.x-k8s.io/queue-name", "livenessProbe", "managedBy", "memory"),
@@ -114,27 +116,6 @@ def test_fields_that_do_not_apply_are_announced_once_by_name(tmp_path: Path) -> 
             "unheardOf",
         ),
     ]
-
-
-@each_row(
-    ("replica", "policy", "names"),
-    [
-        ({"restartPolicy": "Never"}, {"cleanPodPolicy": "Running"}, ""),
-        ({"restartPolicy": "OnFailure"}, {}, "restartPolicy"),
-        ({"restartPolicy": None}, {}, "restartPolicy"),
-        ({"restartPolicy": "Never"}, {"backoffLimit": 0, "cleanPodPolicy": "None"}, "backoffLimit, cleanPodPolicy"),
-    ],
-)
-def test_policies_that_do_not_apply_are_announced(
-    tmp_path: Path, replica: dict[str, Any], policy: dict[str, Any], names: str
-) -> None:
-    asked = job(runPolicy=policy)
-    asked["spec"]["pytorchReplicaSpecs"]["Master"] |= replica
-
-    _, texts = admitted(asked, tmp_path)
-
-    found = [text.partition(":")[0] for text in texts if "the job ends with its first failure" in text]
-    assert found == ([names] if names else [])
 
 
 @each_row(
