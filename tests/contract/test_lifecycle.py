@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ptjob_provider.core.errors import InvalidSpec, JobAlreadyExists, JobChanged, JobNotFound
+from ptjob_provider.core.errors import JobAlreadyExists, JobChanged, JobNotFound
 from ptjob_provider.core.identity import JobRef
 from worlds import STATE, condition, has_ended_with, held, is_running, terminations, types
 
@@ -105,12 +105,6 @@ async def test_a_job_that_does_not_exist_is_not_found(world: World) -> None:
 
     assert await world.backend.pods_gone(ref)
     assert [one.job async for one in world.backend.watch(ref)] == [None]
-
-
-async def test_another_kind_is_refused(world: World) -> None:
-    """A manifest of another kind starts nothing."""
-    with pytest.raises(InvalidSpec, match="kind"):
-        await world.backend.submit({**world.job("other", "pass"), "kind": "TFJob"})
 
 
 async def test_an_annotation_is_merged_and_seen(world: World) -> None:

@@ -68,8 +68,8 @@ async def followed(**options: Any) -> AsyncIterator[Following]:
         await asyncio.gather(following.task, return_exceptions=True)
 
 
-async def trains_unseen(server: StandInCluster, minutes: float) -> None:
-    """Start the pod, which the watch of pods does not show, and let it train."""
+async def trains(server: StandInCluster, minutes: float) -> None:
+    """Start the pod, and let it train."""
     server.put("pods", pod("digits"))
     server.put("pytorchjobs", job("digits", "Created", "Running"))
     await asyncio.sleep(minutes * MINUTE)
@@ -166,10 +166,8 @@ async def test_a_clock_that_was_set_ends_no_wait(server: StandInCluster) -> None
 @pytest.mark.parametrize("step", [timedelta(days=2), -timedelta(days=2)])
 async def test_a_clock_that_was_set_moves_no_deadline(server: StandInCluster, step: timedelta) -> None:
     async with followed(deadline=NOON + timedelta(minutes=30)) as following:
-        server.put("pods", pod("digits"))
-        server.put("pytorchjobs", job("digits", "Created", "Running"))
         following.step = step
-        await asyncio.sleep(29 * MINUTE)
+        await trains(server, minutes=29)
         assert (server.deleted, following.task.done()) == ([], False)
 
         assert (await following.outcome()).outcome is Outcome.TIMED_OUT
@@ -182,9 +180,7 @@ async def test_a_deadline_passes_while_the_machine_is_suspended(
 ) -> None:
     """The follower notices it at its next look at the clock."""
     async with followed(deadline=NOON + timedelta(hours=1)) as following:
-        server.put("pods", pod("digits"))
-        server.put("pytorchjobs", job("digits", "Created", "Running"))
-        await asyncio.sleep(MINUTE)
+        await trains(server, minutes=1)
         clock = time.clock_gettime
         monkeypatch.setattr(time, "clock_gettime", lambda which: clock(which) + 3600)
 
@@ -194,7 +190,7 @@ async def test_a_deadline_passes_while_the_machine_is_suspended(
 
 async def test_a_server_that_is_silent_at_the_deadline_leaves_the_attempt_open(server: StandInCluster) -> None:
     async with followed(deadline=NOON + timedelta(minutes=30)) as following:
-        await trains_unseen(server, minutes=20)
+        await trains(server, minutes=20)
         server.dead |= {"pods", "pytorchjobs"}
         await asyncio.sleep(10 * MINUTE + 40)
         assert not following.task.done()
