@@ -34,7 +34,6 @@ class StandInCluster:
         refused: Errors by verb and plural, such as ("watch", "pods").
         opened: Number of watches that were requested.
         is_mute: True if a watch from an unknown future version is silent instead of refused.
-        lists_on: The end of a pod list is sent only when this is set.
         bookmarks: Seconds between bookmarks of a watch; None for none.
         dead: Plurals whose watches and requests get no answer and no end, as from a lost connection.
         dead_watches: Plurals of which only the watches are dead.
@@ -47,8 +46,6 @@ class StandInCluster:
         self.refused: dict[tuple[str, str], PTJobError] = {}
         self.opened = 0
         self.is_mute = False
-        self.lists_on = asyncio.Event()
-        self.lists_on.set()
         self.bookmarks: float | None = None
         self.dead: set[str] = set()
         self.dead_watches: set[str] = set()
@@ -260,8 +257,6 @@ class StandInCluster:
         await self._answer("list", plural)
         version, objects = copy.deepcopy(self._behind or (self._version, self._objects))
         yield Page(items=[*objects.get(plural, {}).values()], version=str(version))
-        if plural == "pods":
-            await self.lists_on.wait()
 
     def _check(self, verb: str, plural: str) -> None:
         if error := self.refused.get((verb, plural)):

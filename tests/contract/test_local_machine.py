@@ -10,7 +10,6 @@ import secrets
 import signal
 import sys
 import textwrap
-from contextlib import aclosing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -108,18 +107,6 @@ async def test_a_supervisor_that_gets_sigterm_ends_the_job(world: World, tmp_pat
 
     assert condition(seen[-1].job, "Failed")["reason"] == "SupervisorLost"
     assert "SIGTERM" in condition(seen[-1].job, "Failed")["message"]
-    assert processes_of(ref) == []
-
-
-async def test_a_process_that_leaves_its_group_goes_with_the_job(world: World) -> None:
-    """Grandchildren in sessions of their own are ended, too."""
-    ref = await world.submit(world.job("escape", ESCAPE))
-    await world.line(ref, "escape-master-0", "up")
-    assert len(processes_of(ref)) == 2
-
-    await world.backend.delete(ref)
-    await world.gone(ref)
-
     assert processes_of(ref) == []
 
 
@@ -258,18 +245,6 @@ async def test_a_job_waits_for_devices_that_others_have(machine: Callable[..., W
     assert condition(end[-1].job, "Succeeded")
 
 
-async def test_the_devices_of_a_killed_supervisor_are_free(machine: Callable[..., World], tmp_path: Path) -> None:
-    """No clean-up is needed."""
-    world = machine(gpus=1)
-    ref = await world.submit(world.job("dies", SLEEP, container=gpus(1)))
-    await world.observe(ref, is_running)
-
-    os.kill(supervisor_of(tmp_path / "root", ref), signal.SIGKILL)
-    _, seen = await world.run(world.job("next", "pass", container=gpus(1)))
-
-    assert condition(seen[-1].job, "Succeeded")
-
-
 async def test_an_image_is_stood_in_for_by_its_context(machine: Callable[..., World], tmp_path: Path) -> None:
     """ENTRYPOINT, CMD, WORKDIR, ENV and COPY apply; a tag need not be configured; written files stay in the pod."""
     context = tmp_path / "context"
@@ -395,15 +370,6 @@ async def test_five_jobs_at_once(world: World) -> None:
     ports = [(await world.text(ref, f"{ref.name}-master-0"))[0] for ref in refs]
     assert all(condition(each[-1].job, "Succeeded") for each in seen)
     assert len(set(ports)) == 5
-
-
-async def test_a_watch_that_is_left_leaves_nothing(world: World) -> None:
-    ref = await world.submit(world.job("left", SLEEP))
-
-    async with aclosing(world.backend.watch(ref)) as watch:
-        await anext(watch)
-
-    assert len(asyncio.all_tasks()) == 1
 
 
 def gpus(count: int) -> dict[str, Any]:

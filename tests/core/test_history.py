@@ -82,6 +82,29 @@ class TestTerminations:
 
         assert [one.container for one in record.terminations] == ["pytorch"]
 
+    def test_a_pod_that_failed_without_a_word_of_its_containers_is_an_end(self) -> None:
+        """An evicted pod may have lost its container statuses; its reason is kept with the local clock."""
+        evicted = pod(phase="Failed")
+        evicted["status"] |= {"reason": "Evicted", "message": "The node was low on resource: memory."}
+
+        record = look(PodHistory(), evicted, at=7)
+
+        end = record.terminations[0]
+        assert (end.exit_code, end.container, end.ended_at) == (None, "", after(7))
+        assert end.disruption == "Evicted: The node was low on resource: memory."
+
+    def test_a_reason_that_comes_after_the_end_is_added(self) -> None:
+        """The kubelet reports the container first and the eviction of its pod afterwards."""
+        record = look(PodHistory(), pod(container(ended(137)), phase="Running"))
+        evicted = pod(container(ended(137)), phase="Failed")
+        evicted["status"]["conditions"] = [
+            {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+        ]
+
+        record = look(record, evicted)
+
+        assert [one.disruption for one in record.terminations] == ["PreemptionByScheduler"]
+
     def test_a_message_is_bounded_and_is_valid_text(self) -> None:
         """The last 4 KiB are kept, as UTF-8."""
         message = "x" * 5000 + "é\ud800"
