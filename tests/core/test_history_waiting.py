@@ -150,6 +150,26 @@ class TestWaiting:
         assert (f"has not been taken by its scheduler, {scheduler}" in said) is is_told
         assert ("leave scheduler_name (--scheduler) out" in said) is is_told
 
+    def test_a_refused_pod_waits_until_it_is_there(self) -> None:
+        """The event of a refusal stays for an hour; a pod that was created afterwards makes it obsolete."""
+        refusal = event("FailedCreatePod", f'Error creating: pods "{POD}" is forbidden: exceeded quota', name="digits")
+
+        refused = look(PodHistory(), events=[refusal])
+        made = look(refused, pod(container(RUNNING)), events=[refusal])
+
+        assert [(one.replica, one.message) for one in refused.waiting] == [(POD, "exceeded quota")]
+        assert made.waiting == ()
+
+    def test_a_refusal_without_a_name_counts_while_pods_are_missing(self) -> None:
+        """An admission webhook does not name the pod that it refused."""
+        refusal = event("FailedCreatePod", 'admission webhook "policy" denied the request', name="digits")
+
+        missing = look(PodHistory(), pod(container(RUNNING)), events=[refusal], replicas=2)
+        complete = look(PodHistory(), pod(container(RUNNING)), events=[refusal], replicas=1)
+
+        assert [one.kind for one in missing.waiting] == [WaitKind.FORBIDDEN]
+        assert complete.waiting == ()
+
     def test_a_controller_that_was_a_moment_late_holds_nothing_up(self) -> None:
         """It has retried before anybody reads the event, which stays for an hour."""
         text = "reconciliation failed: Operation cannot be fulfilled: the object has been modified; please apply"

@@ -118,6 +118,35 @@ async def test_a_log_reader_goes_on_while_the_watch_is_refused(server: StandInCl
         assert await cache.job()
 
 
+async def test_a_follower_who_gave_up_leaves_nothing_behind(
+    server: StandInCluster, backend: KubernetesBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Objects that are unpacked for returning followers are packed again some time after the server responds."""
+    monkeypatch.setattr("ptjob_provider.core.kubernetes.informer.informer._KEPT", 0.05)
+    server.put("pytorchjobs", job("other", "Running"))
+    server.put("pytorchjobs", job("third", "Running"))
+    left, stays, third = (ref_of(job(name)) for name in ("digits", "other", "third"))
+    async with (
+        subscribe(ClusterConfig(), third),  # so that the other two share an informer
+        aclosing(backend.watch(left)) as one,
+        subscribe(ClusterConfig(), stays) as kept,
+    ):
+        await until(one, lambda seen: phase(seen) is JobPhase.RUNNING)
+        server.refused["watch", "pytorchjobs"] = FORBIDDEN
+        server.cut()
+        with pytest.raises(PermissionDenied):
+            await until(one, lambda _: False)
+        del server.refused["watch", "pytorchjobs"]
+        informer = opened(WatchScope(config=ClusterConfig(), kind="PyTorchJob", namespace="team"))
+        assert isinstance(informer, JobInformer)
+
+        async with asyncio.timeout(30):
+            while kept.notifier.refused is not None or informer._caches[left.uid].pods:  # noqa: ASYNC110 - no event
+                await asyncio.sleep(0.01)
+
+        assert informer._caches[left.uid].pod_uids == ["pod-digits"]
+
+
 async def test_a_job_that_may_not_be_read_is_shown_to_whoever_asks_again(
     server: StandInCluster, backend: KubernetesBackend
 ) -> None:
