@@ -18,12 +18,13 @@ from ends import (
     end,
     judged,
     record_of,
-    wait,
 )
 from ptjob_provider.core.diagnosis import Cause, Diagnosis, deleted, diagnose, outputs_failed, timed_out
-from ptjob_provider.core.history import ContainerKind, PodHistory, Removal, Restarts, WaitKind
+from ptjob_provider.core.history import ContainerKind, PodHistory, Removal, Restarts
 from ptjob_provider.core.outputs.contract import OutputProblem
+from rows import each_row
 
+UNFOLLOWED = "nobody followed the job, so it is unknown how its replicas ended"
 REMOVAL = Removal(replica=WORKER, pod_uid="w", requested_at=TEN_SECONDS_LATER)
 
 
@@ -109,25 +110,16 @@ class TestRoot:
 
         assert (found.replica, found.collateral) == (MASTER, (WORKER,))
 
-    def test_a_container_that_nobody_saw_fail_has_no_cause(self) -> None:
-        """If everything was stopped from outside, only the job's own message is left."""
-        found = judged(end(MASTER, 143, stopped=True), status=replace(FAILED, message="it broke."))
-
-        assert found.cause is Cause.UNKNOWN
-        assert found.summary == "no replica was seen failing; the job says: it broke."
-
     @pytest.mark.parametrize(
         ("seen", "said"),
         [
-            (PodHistory(), "nobody followed the job, so it is unknown how its replicas ended"),
-            (
-                PodHistory(queued_since=TEN_SECONDS_LATER),
-                "nobody followed the job, so it is unknown how its replicas ended",
-            ),
+            (PodHistory(), UNFOLLOWED),
+            (PodHistory(queued_since=TEN_SECONDS_LATER), UNFOLLOWED),
             (PodHistory(queued_since=NOW), "no replica was seen failing"),
             (record_of(end(code=0)), "no replica was seen failing"),
+            (record_of(end(MASTER, 143, stopped=True)), "no replica was seen failing"),
         ],
-        ids=["nothing", "looked at after its end", "waited without pods", "an end"],
+        ids=["nothing", "looked at after its end", "waited without pods", "an end", "stopped from outside"],
     )
     def test_a_failed_job_that_nobody_followed_is_said_to_be_one(self, seen: PodHistory, said: str) -> None:
         """Its pods are gone with the job, as for a TrainJob, so "no replica was seen failing" would mislead."""
@@ -136,7 +128,8 @@ class TestRoot:
         found = diagnose(seen, failed, ranks=RANKS)
 
         assert (found.cause, found.summary) == (Cause.UNKNOWN, f"{said}; the job says: it broke")
-        assert ("ptjob follow" in found.resolution) == said.startswith("nobody")
+        assert ("ptjob follow" in found.resolution) is (said == UNFOLLOWED)
+        assert diagnose(seen, FAILED, ranks=RANKS).summary.endswith("; the job does not say why")
 
     def test_a_backoff_limit_that_nobody_saw_reached_is_read_from_the_job(self) -> None:
         """An hour later, pods and events are gone."""
@@ -145,26 +138,14 @@ class TestRoot:
         assert (found.cause, found.retryable) == (Cause.BACKOFF_LIMIT, True)
         assert found.summary.startswith("its replicas failed up to the backoff limit; the job says: Job x has failed")
 
-    def test_the_summary_of_a_job_that_says_nothing_says_so(self) -> None:
-        assert "does not say why" in judged().summary
-        assert Diagnosis.unknown().retryable
+    @each_row(("message", "log"), [("Error: bad batch", VALUE_ERROR), (VALUE_ERROR, "epoch 1")])
+    def test_a_log_beats_the_record_unless_it_broke_off(self, message: str, log: str) -> None:
+        """It contains more than the kubelet's 2 KiB, but its connection may have ended before the container did."""
+        tails = {WORKER: log.splitlines()}
 
-    def test_a_longer_log_beats_the_record(self) -> None:
-        """A readable log contains more than the kubelet's 2 KiB."""
-        tails = {WORKER: VALUE_ERROR.splitlines()}
+        found = diagnose(record_of(end(message=message)), FAILED, ranks=RANKS, tails=tails)
 
-        found = diagnose(record_of(end(message="Error: bad batch")), FAILED, ranks=RANKS, tails=tails)
-
-        assert found.cause is Cause.PYTHON_EXCEPTION
-        assert found.log_tail[-1] == "ValueError: bad batch"
-
-    def test_a_log_that_broke_off_does_not_beat_the_record(self) -> None:
-        """The log connection may have ended before the container did."""
-        tails = {WORKER: ["epoch 1"]}
-
-        found = diagnose(record_of(end(message=VALUE_ERROR)), FAILED, ranks=RANKS, tails=tails)
-
-        assert found.log_tail[-1] == "ValueError: bad batch"
+        assert (found.cause, found.log_tail[-1]) == (Cause.PYTHON_EXCEPTION, "ValueError: bad batch")
 
     def test_a_log_belongs_to_the_last_run(self) -> None:
         """Output after a restart does not explain the restart."""
@@ -174,15 +155,6 @@ class TestRoot:
         found = diagnose(record, FAILED, ranks=RANKS, tails={WORKER: ["epoch 1"]})
 
         assert found.summary.endswith("ValueError: bad batch")
-
-    def test_of_a_crash_loop_the_latest_failure_counts(self) -> None:
-        """A failure that a restart overcame did not end the job."""
-        counts = tuple(Restarts(replica=name, container="pytorch", pod_uid="u", count=1) for name in RANKS)
-
-        overcome = judged(end(WORKER, 4, at=10), end(MASTER, 3, at=600), restart_counts=counts)
-        followed = judged(end(WORKER, message=VALUE_ERROR, at=10), end(MASTER, 1, at=11), restart_counts=counts)
-
-        assert (overcome.replica, followed.replica) == (MASTER, WORKER)
 
     @pytest.mark.parametrize(
         ("of_rank_0", "of_rank_1"),
@@ -225,33 +197,21 @@ class TestRoot:
 
         assert (found.cause, found.replica) == (Cause.EVICTED, WORKER)
 
-    def test_a_removal_does_not_explain_a_failure_of_its_own(self) -> None:
-        """An exception, or a connection lost before the removal, has its own cause."""
-        raised = judged(end(MASTER, at=12, message=VALUE_ERROR), removals=(REMOVAL,))
-        before = judged(end(MASTER, at=5, message=LOST), removals=(REMOVAL,))
+    @each_row(
+        ("code", "at", "message", "cause"),
+        [
+            (1, 12, VALUE_ERROR, Cause.PYTHON_EXCEPTION),
+            (3, 12, "", Cause.EXIT_CODE),
+            (1, 5, LOST, Cause.CONNECTION_LOST),
+            (137, 10, "", Cause.KILLED),
+        ],
+    )
+    def test_a_removal_explains_neither_what_came_before_nor_what_the_program_has_chosen(
+        self, code: int, at: float, message: str, cause: Cause
+    ) -> None:
+        found = judged(end(MASTER, code, at=at, message=message), removals=(REMOVAL,))
 
-        assert (raised.cause, before.cause) == (Cause.PYTHON_EXCEPTION, Cause.CONNECTION_LOST)
-
-    def test_a_kill_after_the_first_removal_is_a_consequence(self) -> None:
-        """When one pod is deleted, the operator deletes the others, and PyTorch as PID 1 ignores SIGTERM."""
-        stopped = end(WORKER, 137, at=12, pod_uid="w", message="epoch 1", stopped=True)
-
-        killed = judged(end(MASTER, 137, at=12), stopped, removals=(REMOVAL,))
-        silent = judged(end(MASTER, 1, at=12), stopped, removals=(REMOVAL,))
-
-        assert killed.summary == f"{WORKER} (rank 1) was stopped: its pod was deleted, and not by the job's operator"
-        assert (killed.collateral, killed.log_tail) == ((MASTER,), ("epoch 1",))
-        assert silent == killed
-
-    def test_a_kill_before_the_first_removal_is_the_cause(self) -> None:
-        """A removal does not explain an exit code that the program has chosen either."""
-        killed = judged(end(MASTER, 137, at=10), removals=(REMOVAL,))
-        chosen = judged(end(MASTER, 3, at=12), removals=(REMOVAL,))
-
-        assert [(one.replica, one.cause) for one in (killed, chosen)] == [
-            (MASTER, Cause.KILLED),
-            (MASTER, Cause.EXIT_CODE),
-        ]
+        assert (found.replica, found.cause) == (MASTER, cause)
 
     def test_a_kill_after_the_job_has_failed_follows_from_a_removal_that_was_seen_late(self) -> None:
         """For a pod that is already gone, the time of its deletion is unknown."""
@@ -262,26 +222,6 @@ class TestRoot:
 
         assert (found.replica, found.cause) == (WORKER, Cause.TERMINATED)
 
-    @pytest.mark.parametrize(
-        ("kind", "reason", "cause"),
-        [
-            (WaitKind.STUCK, "ErrImagePull", Cause.IMAGE),
-            (WaitKind.QUEUED, "Unschedulable", Cause.UNSCHEDULABLE),
-        ],
-    )
-    def test_a_worker_that_gave_up_waiting_for_the_master_is_not_blamed(
-        self, kind: WaitKind, reason: str, cause: Cause
-    ) -> None:
-        """The operator's init container fails if the master has no address after some minutes."""
-        gave_up = end(WORKER, 1, container="init-pytorch", kind=ContainerKind.INIT)
-
-        found = judged(gave_up, held_up=(wait(kind, MASTER, reason=reason, message="so it is"),))
-
-        assert (found.cause, found.replica) == (cause, MASTER)
-        assert found.summary == (
-            f"{MASTER} (rank 0) did not start, and {WORKER} (rank 1) gave up waiting for it: {reason}: so it is"
-        )
-
     def test_a_master_that_runs_is_not_said_to_have_kept_a_worker_waiting(self) -> None:
         """In this case the init container could not resolve the master's name."""
         gave_up = end(WORKER, 1, container="init-pytorch", kind=ContainerKind.INIT)
@@ -291,11 +231,6 @@ class TestRoot:
 
         assert (unseen.cause, "gave up waiting for the master" in unseen.summary) == (Cause.START_TIMEOUT, True)
         assert (runs.cause, "init container init-pytorch exited with code 1" in runs.summary) == (Cause.INIT, True)
-
-    def test_a_replica_of_unknown_rank_goes_by_its_name(self) -> None:
-        found = diagnose(record_of(end("stranger", 3)), FAILED, ranks=RANKS)
-
-        assert found.summary == "stranger exited with code 3"
 
 
 class TestReport:
@@ -371,23 +306,7 @@ class TestReport:
         """The pods may already be gone."""
         status = replace(FAILED, message="Job x has failed because it was active longer than specified deadline")
 
-        limited = replace(status, time_limit=30)
-
         assert judged(status=status).summary == "it was active longer than its active deadline"
-        assert judged(status=limited).summary == "it was active longer than its active deadline (30 s)"
-
-    def test_many_replicas_at_a_deadline_are_counted(self) -> None:
-        ranks = {f"w{number}": number for number in range(5)}
-
-        found = timed_out(PodHistory(running=tuple(ranks)), ranks=ranks)
-
-        assert found.summary.endswith("until then w0 (rank 0), w1 (rank 1), w2 (rank 2), 2 more ran")
-
-    def test_a_lost_supervisor_without_a_message_gets_one(self) -> None:
-        """The summary does not depend on the message of the back-end."""
-        found = judged(status=replace(FAILED, reason="SupervisorLost"))
-
-        assert found.summary == "the process that ran its replicas is gone"
 
     def test_missing_outputs_name_their_replica_and_what_to_do(self) -> None:
         problem = OutputProblem(summary="no model", resolution="Write it")
@@ -400,14 +319,3 @@ class TestReport:
             "Write it; a retry would fail the same way."
         )
         assert nameless.summary == "it ran to its end, but no model"
-
-    def test_missing_outputs_of_a_program_whose_thread_failed_name_the_exception(self) -> None:
-        """The program ends with 0, although the thread that was to write the model has failed."""
-        log = ["Exception in thread Thread-1:", "Traceback (most recent call last):", '  File "t.py", line 3, in save']
-        problem = OutputProblem(summary="no model", resolution="Write it")
-
-        found = outputs_failed([problem], replica=MASTER, log=[*log, "OSError: disk full", "done"])
-
-        assert found.summary == (
-            f"{MASTER} (rank 0) ran to its end, but no model; its log has a traceback that ends with OSError: disk full"
-        )
