@@ -16,7 +16,6 @@ from ptjob_provider.core.diagnosis import Cause, Diagnosis, Limits
 from ptjob_provider.core.errors import (
     ClusterError,
     ClusterUnavailable,
-    JobDeleted,
     JobFailed,
     JobNotFound,
     JobTakenOver,
@@ -110,6 +109,7 @@ def pod(name: str, state: dict[str, Any], *, phase: str = "Running") -> Manifest
 
 
 RUNS = {"running": {"startedAt": "2026-11-20T12:00:10Z"}}
+STUCK = pod(MASTER, {"waiting": {"reason": "InvalidImageName", "message": "must be lowercase"}}, phase="Pending")
 
 
 def exited(code: int, message: str = "") -> dict[str, Any]:
@@ -117,10 +117,10 @@ def exited(code: int, message: str = "") -> dict[str, Any]:
     return {"terminated": ended | {"startedAt": "2026-11-20T12:00:10Z", "finishedAt": "2026-11-20T12:05:00Z"}}
 
 
-def started_again(found: Manifest, ended: dict[str, Any]) -> Manifest:
+def started_again(found: Manifest, ended: dict[str, Any], *, count: int = 1) -> Manifest:
     """Return a restarted replica whose previous run ended like this."""
     [status] = found["status"]["containerStatuses"]
-    found["status"]["containerStatuses"] = [status | {"restartCount": 1, "lastState": ended}]
+    found["status"]["containerStatuses"] = [status | {"restartCount": count, "lastState": ended}]
     found["spec"]["restartPolicy"] = "OnFailure"
     return found
 
@@ -168,15 +168,10 @@ def result_of(conclusion: JobOutcome) -> dict[str, Any]:
 
 async def test_a_job_that_succeeds_is_followed_with_its_log() -> None:
     """Each line and each phase is reported once, and the result at the end."""
-    backend, sink = ScriptedBackend(), ListSink()
-    running = [pod(MASTER, RUNS), pod(WORKER, RUNS)]
+    running = Observation(job=job("Created", "Running"), pods=[pod(MASTER, RUNS), pod(WORKER, RUNS)])
     done = [pod(MASTER, exited(0), phase="Succeeded"), pod(WORKER, exited(0), phase="Succeeded")]
-    backend.worlds = [
-        Observation(job=job("Created")),
-        Observation(job=job("Created", "Running"), pods=running),
-        Observation(job=job("Created", "Running"), pods=running),
-        Observation(job=job("Created", "Succeeded"), pods=done),
-    ]
+    succeeded = Observation(job=job("Created", "Succeeded"), pods=done)
+    backend, sink = showing(Observation(job=job("Created")), running, running, succeeded), ListSink()
     backend.lines = written("epoch 1", "epoch 2")
 
     conclusion = await follow(backend, submission(), sink=sink)
@@ -194,13 +189,12 @@ USED = {MASTER: PeakUsage(peak_cpu=1.5, peak_memory=10, samples=2)}
 @pytest.mark.parametrize("condition", ["Succeeded", "Failed"])
 async def test_the_usage_of_replicas_is_in_the_result_and_on_the_job(condition: str) -> None:
     """At most one request at the end stores it, so that later readers of the job see it too."""
-    backend, later = ScriptedBackend(), ScriptedBackend()
-    backend.worlds = [Observation(job=job(condition))]
+    backend = showing(Observation(job=job(condition)))
     backend.uses = USED
 
     result = result_of(await follow(backend, submission(), sink=ListSink()))
     (noted,) = [change["metadata"]["annotations"] for change in backend.patches]
-    later.worlds = [Observation(job=job(condition, annotations=noted))]
+    later = showing(Observation(job=job(condition, annotations=noted)))
     again = result_of(await follow(later, submission(), sink=ListSink()))
 
     assert again["usage"] == result["usage"] == {"replicas": {MASTER: USED[MASTER].to_dict()}, "left_out": 0}
@@ -208,16 +202,13 @@ async def test_the_usage_of_replicas_is_in_the_result_and_on_the_job(condition: 
 
 async def test_usage_so_far_is_stored_when_a_container_ends() -> None:
     """It is part of the record's own request; the next follower adds to it."""
-    backend, later = ScriptedBackend(), ScriptedBackend()
-    backend.worlds = [
-        Observation(job=job("Running"), pods=[pod(WORKER, exited(3, "boom"), phase="Failed")]),
-        Observation(job=job("Failed")),
-    ]
+    ended = Observation(job=job("Running"), pods=[pod(WORKER, exited(3, "boom"), phase="Failed")])
+    backend = showing(ended, Observation(job=job("Failed")))
     backend.uses = USED
 
     await follow(backend, submission(), sink=ListSink())
     first = backend.patches[0]["metadata"]["annotations"]
-    later.worlds = [Observation(job=job("Succeeded", annotations=first))]
+    later = showing(Observation(job=job("Succeeded", annotations=first)))
     later.uses = {MASTER: PeakUsage(peak_cpu=0.5, peak_memory=99, samples=1)}
     again = await follow(later, submission(), sink=ListSink())
 
@@ -229,11 +220,11 @@ async def test_usage_so_far_is_stored_when_a_container_ends() -> None:
 
 async def test_init_containers_that_succeed_are_not_stored() -> None:
     """The operator gives each worker one, so that a large job would be written at the start of each of its pods."""
-    backend = ScriptedBackend()
     workers = [pod(f"digits-worker-{number}", RUNS) for number in range(100)]
     for worker in workers:
         worker["status"]["initContainerStatuses"] = [{"name": "init-pytorch", "restartCount": 0, "state": exited(0)}]
-    backend.worlds = [Observation(job=job("Running"), pods=workers)] * 2 + [Observation(job=job("Succeeded"))]
+    running = Observation(job=job("Running"), pods=workers)
+    backend = showing(running, running, Observation(job=job("Succeeded")))
 
     await follow(backend, submission(), sink=ListSink())
 
@@ -242,11 +233,9 @@ async def test_init_containers_that_succeed_are_not_stored() -> None:
 
 async def test_a_failed_replica_is_named_and_the_others_are_stopped() -> None:
     """The operator leaves the master running; the provider stops it."""
-    backend, sink = ScriptedBackend(), ListSink()
     tail = RAISED.replace("ValueError: bad batch", "NameError: name 'batch' is not defined")
-    backend.worlds = [
-        Observation(job=job("Failed"), pods=[pod(MASTER, RUNS), pod(WORKER, exited(1, tail), phase="Failed")])
-    ]
+    failed = pod(WORKER, exited(1, tail), phase="Failed")
+    backend, sink = showing(Observation(job=job("Failed"), pods=[pod(MASTER, RUNS), failed])), ListSink()
     backend.pods_stay = 1000
 
     conclusion = await follow(backend, submission(), sink=sink)
@@ -261,8 +250,8 @@ async def test_a_failed_replica_is_named_and_the_others_are_stopped() -> None:
 
 async def test_replicas_that_end_by_themselves_after_the_job_are_not_stopped() -> None:
     """The operator would delete their pods, and rank 0's log with them."""
-    backend, sink = ScriptedBackend(), ListSink()
-    backend.worlds = [Observation(job=job("Failed"), pods=[pod(MASTER, RUNS), pod(WORKER, exited(1), phase="Failed")])]
+    failed = pod(WORKER, exited(1), phase="Failed")
+    backend, sink = showing(Observation(job=job("Failed"), pods=[pod(MASTER, RUNS), failed])), ListSink()
     backend.pods_stay = 3
 
     await follow(backend, submission(), sink=sink)
@@ -281,12 +270,12 @@ async def test_a_replica_that_fails_as_rank_0_ends_is_reported_though_the_job_su
     seen: str, *, hands_off: bool
 ) -> None:
     """The log reports it with its last lines, the result names it, and the job keeps it for later readers."""
-    backend, sink = ScriptedBackend(), ListSink()
+    sink = ListSink()
     done, failed = pod(MASTER, exited(0), phase="Succeeded"), pod(WORKER, exited(1, RAISED), phase="Failed")
     running = [Observation(job=job("Running"), pods=[pod(MASTER, RUNS), pod(WORKER, RUNS)])]
     if seen == "just after it":
         running.append(Observation(job=job("Running", "Succeeded"), pods=[done, pod(WORKER, RUNS)]))
-    backend.worlds = [*running, Observation(job=job("Running", "Succeeded"), pods=[done, failed])]
+    backend = showing(*running, Observation(job=job("Running", "Succeeded"), pods=[done, failed]))
 
     conclusion = await follow(backend, submission(), sink=sink, hands_off=hands_off)
 
@@ -317,12 +306,12 @@ async def test_a_success_after_an_eviction_is_doubted() -> None:
 @pytest.mark.parametrize("runs_at_last", [False, True])
 async def test_a_success_without_a_replica_that_never_ran_says_so(*, runs_at_last: bool) -> None:
     """The operator counts rank 0 alone: a worker may still wait for its image, and rank 0 may have trained alone."""
-    backend, sink = ScriptedBackend(), ListSink()
+    sink = ListSink()
     done, late = pod(MASTER, exited(0), phase="Succeeded"), pod(WORKER, {"waiting": {"reason": "ErrImagePull"}})
-    backend.worlds = [
+    backend = showing(
         Observation(job=job("Running"), pods=[pod(MASTER, RUNS), late]),
         Observation(job=job("Running", "Succeeded"), pods=[done, pod(WORKER, RUNS) if runs_at_last else late]),
-    ]
+    )
 
     conclusion = await follow(backend, submission(), sink=sink)
 
@@ -342,10 +331,7 @@ async def test_a_replica_that_is_started_again_is_blamed_for_what_it_wrote_befor
     stopped = [started_again(pod(name, exited(137)), exited(1)) for name in (MASTER, WORKER)]
     for each in stopped:
         each["metadata"]["deletionTimestamp"] = "2026-11-20T12:04:00Z"
-    backend.worlds = [
-        Observation(job=job("Running"), pods=again),
-        Observation(job=job("Running", "Failed"), pods=stopped),
-    ]
+    backend.worlds = [Observation(job=job("Running"), pods=again), Observation(job=job("Failed"), pods=stopped)]
 
     why = diagnosis_of(await follow(backend, submission(), sink=sink))
 
@@ -354,24 +340,6 @@ async def test_a_replica_that_is_started_again_is_blamed_for_what_it_wrote_befor
     assert sum(f"{WORKER} exited with code 1; its last lines:" in text for text in sink.notices) == 1
     noted = [change.get("metadata", {}).get("annotations", {}) for change in backend.patches]
     assert "bad batch" in next(texts[RECORD_ANNOTATION] for texts in noted if RECORD_ANNOTATION in texts)
-
-
-async def test_replicas_that_are_stopped_at_the_jobs_end_are_not_reported() -> None:
-    """The operator stops what still runs when rank 0 has ended: no warning, and no request to store it."""
-    backend, sink = ScriptedBackend(), ListSink()
-    done = pod(MASTER, exited(0), phase="Succeeded")
-    backend.worlds = [
-        Observation(job=job("Running", "Succeeded"), pods=[done, pod(WORKER, RUNS)]),
-        Observation(job=job("Running", "Succeeded"), pods=[done, pod(WORKER, RUNS)]),
-        Observation(job=job("Running", "Succeeded"), pods=[done, pod(WORKER, exited(143), phase="Failed")]),
-    ]
-
-    result = result_of(await follow(backend, submission(), sink=sink))
-
-    assert result["failed_replicas"] == []
-    assert backend.shown == 3
-    assert not any(WORKER in text for text in sink.notices)
-    assert len(backend.patches) == 1  # of the first snapshot, which shows rank 0's end
 
 
 async def test_a_job_that_is_gone_after_its_success_has_succeeded() -> None:
@@ -383,16 +351,17 @@ async def test_a_job_that_is_gone_after_its_success_has_succeeded() -> None:
     assert conclusion.outcome is Outcome.SUCCEEDED
 
 
-async def test_replicas_that_are_left_running_hold_no_success_up() -> None:
-    """One more snapshot is taken, for replicas that have failed by then."""
-    backend = ScriptedBackend()
+async def test_replicas_that_are_left_running_on_request_hold_no_success_up() -> None:
+    """A person who debugs a hanging rank wants it to stay; one more snapshot is taken, for those that have failed."""
     left = Observation(job=job("Succeeded"), pods=[pod(WORKER, RUNS)])
-    backend.worlds = [left, left, Observation(job=job("Succeeded"), pods=[pod(WORKER, exited(1), phase="Failed")])]
+    backend = showing(left, left, Observation(job=job("Succeeded"), pods=[pod(WORKER, exited(1), phase="Failed")]))
+    backend.pods_stay = 1000
 
     result = result_of(await follow(backend, submission(), sink=ListSink(), keep_running_pods=True))
 
     assert backend.shown == 2
     assert result["failed_replicas"] == []
+    assert not any("spec" in change for change in backend.patches)
 
 
 async def test_a_replica_that_does_not_stop_holds_a_success_up_for_a_moment_only(
@@ -421,7 +390,7 @@ async def test_the_pod_that_somebody_deleted_is_named_though_the_operator_tells_
     seen: dict[str, bool],
 ) -> None:
     """The operator deletes the others in the same second, once the job has failed; the snapshot before is missed."""
-    backend, stopped = ScriptedBackend(), exited(143)
+    stopped = exited(143)
     stopped["terminated"]["finishedAt"] = IS_OVER["deletionTimestamp"]
     ends = [pod(name, stopped if over else RUNS, phase="Failed" if over else "Running") for name, over in seen.items()]
     for each, over in zip(ends, seen.values(), strict=True):
@@ -429,7 +398,7 @@ async def test_the_pod_that_somebody_deleted_is_named_though_the_operator_tells_
     about = {"metadata": {"name": "e"}, "involvedObject": {"kind": "PyTorchJob", "name": "digits"}}
     made = [{**about, "reason": "SuccessfulCreatePod", "message": f"Created pod: {name}"} for name in seen]
     run = Observation(job=job("Running"), pods=[pod(name, RUNS) for name in seen], events=made)
-    backend.worlds = [run, Observation(job=job("Failed"), pods=ends, events=made)]
+    backend = showing(run, Observation(job=job("Failed"), pods=ends, events=made))
     backend.reason_events = [*made, {**about, "reason": "SuccessfulDeletePod", "message": f"Deleted pod: {MASTER}"}]
 
     why = diagnosis_of(await follow(backend, submission(), sink=ListSink()))
@@ -437,54 +406,30 @@ async def test_the_pod_that_somebody_deleted_is_named_though_the_operator_tells_
     assert (why.cause, why.replica) == (Cause.TERMINATED, WORKER)
 
 
-async def test_replicas_may_be_left_running_on_request() -> None:
-    """A person who debugs a hanging rank wants it to stay."""
-    backend = showing(Observation(job=job("Failed"), pods=[pod(MASTER, RUNS)]))
-    backend.pods_stay = 1000
-
-    await follow(backend, submission(), sink=ListSink(), keep_running_pods=True)
-
-    assert not any("spec" in change for change in backend.patches)
-
-
-async def test_replicas_of_a_job_that_is_gone_are_not_said_to_run_on() -> None:
-    """Its time to live has ended at once."""
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [(ClusterError("forbidden", code=403), ["forbidden"]), (JobNotFound("gone", code=404), [])],
+    ids=["a Role without patch must not hide a GPU that stays in use", "its time to live has ended at once"],
+)
+async def test_replicas_that_cannot_be_stopped_are_said_unless_their_job_is_gone(
+    error: ClusterError, said: list[str]
+) -> None:
     backend, sink = showing(Observation(job=job("Failed"))), ListSink()
-    backend.pods_stay, backend.patch_error = 1000, JobNotFound("gone", code=404)
-
-    await follow(backend, submission(), sink=sink)
-
-    assert not any("could not be stopped" in text for text in sink.notices)
-
-
-async def test_replicas_that_cannot_be_stopped_are_said() -> None:
-    """A Role without patch must not hide a GPU that stays in use."""
-    backend, sink = showing(Observation(job=job("Failed"))), ListSink()
-    backend.pods_stay, backend.patch_error = 1000, ClusterError("forbidden", code=403)
+    backend.pods_stay, backend.patch_error = 1000, error
 
     await follow(backend, submission(), sink=sink, api_error_timeout=0)
 
-    assert any("could not be stopped" in text and "forbidden" in text for text in sink.notices)
+    assert [str(error) for text in sink.notices if "could not be stopped" in text and str(error) in text] == said
 
 
 async def test_a_server_that_is_away_at_the_jobs_end_is_asked_until_it_answers() -> None:
     """Nothing is guessed meanwhile: replicas that are gone are not stopped, and the training is not lost."""
-
-    class Away(ScriptedBackend):
-        silences = 2
-
-        async def pods_gone(self, ref: JobRef) -> bool:
-            self.silences -= 1
-            if self.silences >= 0:
-                raise ClusterUnavailable("no answer", retry_after=0.01)
-            return True
-
-    backend = Away()
-    backend.worlds = [Observation(job=job("Succeeded"))]
+    backend = showing(Observation(job=job("Succeeded")))
+    backend.refusals["pods_gone"] = [ClusterUnavailable("no answer", retry_after=0.01)] * 2
 
     conclusion = await follow(backend, submission(), sink=ListSink())
 
-    assert (conclusion.outcome, backend.silences) == (Outcome.SUCCEEDED, -1)
+    assert (conclusion.outcome, backend.refusals["pods_gone"]) == (Outcome.SUCCEEDED, [])
     assert not any("spec" in change for change in backend.patches)
 
 
@@ -509,14 +454,12 @@ async def test_an_eviction_is_kept_on_the_job_before_the_pod_is_gone() -> None:
 
 async def test_the_diagnosis_of_a_failed_job_is_made_once() -> None:
     """A later reader has neither the logs nor the pods that decided it, and reports the same."""
-    backend, later = ScriptedBackend(), ScriptedBackend()
+    backend = showing(Observation(job=job("Failed"), pods=[pod(MASTER, exited(1), phase="Failed")]))
     backend.lines = written("Traceback (most recent call last):", "ValueError: labels are wrong")
-    seen = Observation(job=job("Failed"), pods=[pod(MASTER, exited(1), phase="Failed")])
-    backend.worlds = [seen]
 
     first = await follow(backend, submission(), sink=ListSink())
     noted = backend.patches[-1]["metadata"]["annotations"]
-    later.worlds = [Observation(job=job("Failed", annotations=noted))]
+    later = showing(Observation(job=job("Failed", annotations=noted)))
     second = await follow(later, submission(), sink=ListSink())
 
     assert "ValueError: labels are wrong" in diagnosis_of(first).summary
@@ -539,22 +482,15 @@ async def test_a_known_secret_is_masked_before_the_words_around_it_are_shortened
     assert "hunter2" not in str(backend.patches)
 
 
-async def test_a_job_deleted_while_waiting_is_a_failure() -> None:
-    backend = showing(Observation(job=job("Running")), Observation(job=None))
-
-    conclusion = await follow(backend, submission(), sink=ListSink())
-
-    with pytest.raises(JobDeleted, match="deleted"):
-        raise_for(submission().ref, conclusion)
-
-
-async def test_a_deadline_stops_the_job_and_tells_the_last_lines() -> None:
-    """The provider ends a hang, and the last lines show where the program hung."""
-    backend, sink = ScriptedBackend(), ListSink()
-    backend.worlds = [Observation(job=job("Running"), pods=[pod(MASTER, RUNS), pod(WORKER, RUNS)])]
+@pytest.mark.parametrize("leave_stuck", [False, True])
+async def test_a_deadline_stops_the_job_and_tells_the_last_lines(*, leave_stuck: bool) -> None:
+    """The provider ends a hang, and the last lines show where the program hung; also of a job that it only follows."""
+    backend = showing(Observation(job=job("Running"), pods=[pod(MASTER, RUNS), pod(WORKER, RUNS)]))
     backend.lines = written("epoch 1", "waiting for rank 1")
 
-    conclusion = await follow(backend, submission(), sink=sink, deadline=NOON, clock=lambda: NOON)
+    conclusion = await follow(
+        backend, submission(), sink=ListSink(), leave_stuck=leave_stuck, deadline=NOON, clock=lambda: NOON
+    )
 
     assert backend.deleted == [REF]
     assert conclusion.status.phase is JobPhase.FAILED
@@ -563,8 +499,7 @@ async def test_a_deadline_stops_the_job_and_tells_the_last_lines() -> None:
 
 
 async def test_a_deletion_that_the_watch_shows_before_it_is_answered_is_ours() -> None:
-    backend = ScriptedBackend()
-    backend.worlds = [Observation(job=job("Running"), pods=[pod(MASTER, RUNS)])]
+    backend = showing(Observation(job=job("Running"), pods=[pod(MASTER, RUNS)]))
     answered = asyncio.Event()
 
     async def watch_that_ends(ref: JobRef) -> AsyncIterator[Observation]:
@@ -597,9 +532,8 @@ async def test_the_last_lines_at_a_deadline_are_those_of_the_replica_that_ran() 
 
 async def test_a_job_that_succeeded_while_nobody_followed_is_no_timeout() -> None:
     """A follower that starts after the deadline, as after an outage of all triggerers, first checks the job."""
-    backend = ScriptedBackend()
+    backend = showing(Observation(job=job("Running", "Succeeded")))
     backend.seconds_to_first_world = 0.05
-    backend.worlds = [Observation(job=job("Running", "Succeeded"))]
 
     conclusion = await follow(backend, submission(), sink=ListSink(), deadline=NOON, clock=lambda: NOON)
 
@@ -638,48 +572,14 @@ async def test_an_error_of_the_sink_takes_no_verdict_from_a_job(caplog: pytest.L
     assert "team/digits: rank 0's log could not be copied any more: BrokenPipeError('the log is closed')" in caplog.text
 
 
-async def test_a_follower_that_is_cancelled_while_its_log_ends_stops() -> None:
-    """As a task that is told to stop just then."""
-    backend, began = showing(Observation(job=job("Running", "Succeeded"))), asyncio.Event()
-
-    async def log_that_ends_slowly(*_: Any, **__: Any) -> AsyncIterator[LogLine]:
-        try:
-            for line in written("epoch 1"):
-                yield line
-            await asyncio.Event().wait()
-        finally:
-            began.set()
-            await asyncio.sleep(5)
-
-    backend.logs = log_that_ends_slowly  # type: ignore[assignment]
-    following = asyncio.create_task(follow(backend, submission(), sink=ListSink()))
-    await began.wait()
-    following.cancel()
-
-    with pytest.raises(asyncio.CancelledError):
-        await following
-
-
-async def test_a_log_that_was_not_read_any_more_keeps_its_place() -> None:
-    """The job was deleted between two followers; its log is not repeated from the beginning."""
-    backend = showing(Observation(job=None))
-    [line] = written("epoch 1")
-
-    conclusion = await follow(backend, submission(), sink=ListSink(), cursor=line.cursor)
-
-    assert conclusion.cursor == line.cursor
-
-
 @pytest.mark.parametrize("hands_off", [False, True])
 async def test_a_job_past_its_own_deadline_is_changed_so_that_its_operator_checks_it(*, hands_off: bool) -> None:
     """The operator checks a job only when it changes.
 
     Until it has done so, the provider's own job is changed now and then.
     """
-    backend = ScriptedBackend()
-    running = job("Running")
-    running["spec"] = {"runPolicy": {"activeDeadlineSeconds": 60}}
-    backend.worlds = [*[Observation(job=running, pods=[pod(MASTER, RUNS)])] * 20, Observation(job=job("Failed"))]
+    running = job("Running") | {"spec": {"runPolicy": {"activeDeadlineSeconds": 60}}}
+    backend = showing(*[Observation(job=running, pods=[pod(MASTER, RUNS)])] * 20, Observation(job=job("Failed")))
 
     await follow(backend, submission(), sink=ListSink(), hands_off=hands_off, clock=ticking(after=30))
 
@@ -692,9 +592,7 @@ async def test_a_job_past_its_own_deadline_is_changed_so_that_its_operator_check
 
 async def test_a_job_that_cannot_get_on_is_left_as_it_is_on_request() -> None:
     """A command that only follows a job deletes nothing: neither its log nor its pods' events."""
-    backend, sink = ScriptedBackend(), ListSink()
-    stuck = {"waiting": {"reason": "InvalidImageName", "message": "must be lowercase"}}
-    backend.worlds = [Observation(job=job("Created"), pods=[pod(MASTER, stuck, phase="Pending")])]
+    backend, sink = showing(Observation(job=job("Created"), pods=[STUCK])), ListSink()
     backend.log_hangs = True
 
     conclusion = await follow(backend, submission(), sink=sink, leave_stuck=True, clock=lambda: NOON)
@@ -706,20 +604,7 @@ async def test_a_job_that_cannot_get_on_is_left_as_it_is_on_request() -> None:
     assert (failed.value.status.phase, "retry" in str(failed.value)) == (JobPhase.PENDING, False)
 
 
-async def test_a_deadline_stops_also_a_job_that_would_be_left_as_it_is() -> None:
-    backend = showing(Observation(job=job("Running"), pods=[pod(MASTER, RUNS)]))
-
-    conclusion = await follow(
-        backend, submission(), sink=ListSink(), leave_stuck=True, deadline=NOON, clock=lambda: NOON
-    )
-
-    assert (conclusion.outcome, backend.deleted) == (Outcome.TIMED_OUT, [REF])
-
-
-STUCK = {"waiting": {"reason": "InvalidImageName", "message": "must be lowercase"}}
-
-
-@pytest.mark.parametrize(("options", "pods"), [({"deadline": NOON}, []), ({}, [pod(MASTER, STUCK, phase="Pending")])])
+@pytest.mark.parametrize(("options", "pods"), [({"deadline": NOON}, []), ({}, [STUCK])])
 async def test_a_job_that_a_later_try_has_adopted_is_not_stopped(options: FollowOptions, pods: list[Manifest]) -> None:
     """The follower was frozen while the orchestrator began the later try; neither its deadline nor a limit counts."""
     backend = showing(Observation(job=job("Created", annotations={ADOPTED_ANNOTATION: "try 2"}), pods=pods))
@@ -750,11 +635,8 @@ async def test_a_person_who_follows_a_job_takes_it_from_no_try() -> None:
 @pytest.mark.parametrize("lines", [[], written("no data left")], ids=["silent", "with last lines"])
 async def test_the_advice_about_a_deleted_job_does_not_lead_to_its_log(lines: list[LogLine]) -> None:
     """The log is deleted with the job; what was read of it before is shown."""
-    backend, sink = ScriptedBackend(), ListSink()
-    crashed = pod(WORKER, exited(3), phase="Running")
-    crashed["spec"]["restartPolicy"] = "OnFailure"
-    crashed["status"]["containerStatuses"][0]["restartCount"] = 5
-    backend.worlds = [Observation(job=job("Running"), pods=[pod(MASTER, RUNS), crashed])]
+    crashed = started_again(pod(WORKER, exited(3)), {}, count=5)
+    backend, sink = showing(Observation(job=job("Running"), pods=[pod(MASTER, RUNS), crashed])), ListSink()
     backend.lines = lines
 
     why = diagnosis_of(await follow(backend, submission(), sink=sink, limits=Limits(), clock=lambda: NOON))
@@ -768,10 +650,10 @@ async def test_the_advice_about_a_deleted_job_does_not_lead_to_its_log(lines: li
 @pytest.mark.parametrize("hands_off", [False, True])
 async def test_advice_about_a_wait_is_given_once(*, hands_off: bool) -> None:
     """It is given while it can still help, with the time limit of the wait, unless the job belongs to somebody else."""
-    backend, sink = ScriptedBackend(), ListSink()
+    sink = ListSink()
     pulls = [{"waiting": {"reason": "ErrImagePull", "message": f"{image}: not found"}} for image in ("one", "other")]
     worlds = [Observation(job=job("Created"), pods=[pod(MASTER, pull, phase="Pending")]) for pull in pulls]
-    backend.worlds = [worlds[0]] * 4 + [worlds[1]] * 4 + [Observation(job=job("Succeeded"))]
+    backend = showing(*[worlds[0]] * 4, *[worlds[1]] * 4, Observation(job=job("Succeeded")))
 
     await follow(backend, submission(), sink=sink, hands_off=hands_off, clock=ticking())
 
@@ -784,10 +666,9 @@ async def test_advice_about_a_wait_is_given_once(*, hands_off: bool) -> None:
 @pytest.mark.parametrize(("reason", "kept"), [("ErrImagePull", ["ErrImagePull"]), ("ContainerCreating", [])])
 async def test_the_reason_that_holds_a_job_back_is_stored_on_it_once(reason: str, kept: list[str]) -> None:
     """No container has ended yet, which is when the record is stored otherwise. A slow start is not stored."""
-    backend = ScriptedBackend()
     held = [pod(MASTER, {"waiting": {"reason": reason, "message": text}}, phase="Pending") for text in ("one", "two")]
     worlds = [Observation(job=job("Created"), pods=[each]) for each in held for _ in range(4)]
-    backend.worlds = [*worlds, Observation(job=job("Succeeded"))]
+    backend = showing(*worlds, Observation(job=job("Succeeded")))
 
     await follow(backend, submission(), sink=ListSink(), clock=ticking())
 
@@ -798,12 +679,12 @@ async def test_the_reason_that_holds_a_job_back_is_stored_on_it_once(reason: str
 @pytest.mark.parametrize(("sizes", "said"), [((2, 1), ""), ((1, 2), "1 of 2 placed")], ids=["shrinks", "grows"])
 async def test_an_elastic_job_has_as_many_replicas_as_its_object_says(sizes: tuple[int, int], said: str) -> None:
     """The job is scaled while it is followed: a removed replica is not waited for, an added one is."""
-    backend, sink = ScriptedBackend(), ListSink()
+    sink = ListSink()
     scaled = [elastic(job("Running"), size, generation) for generation, size in enumerate(sizes, start=1)]
     pods = [pod(f"digits-worker-{index}", RUNS) for index in range(2)]
     later = Observation(job=scaled[1], pods=pods[:1])
-    backend.worlds = [Observation(job=scaled[0], pods=pods[: sizes[0]]), later, later, later]
-    backend.worlds.append(Observation(job=elastic(job("Succeeded"), sizes[1], 2)))
+    done = Observation(job=elastic(job("Succeeded"), sizes[1], 2))
+    backend = showing(Observation(job=scaled[0], pods=pods[: sizes[0]]), later, later, later, done)
     asked = replace(submission(), ranks={f"digits-worker-{index}": index for index in range(sizes[0])})
 
     result = result_of(await follow(backend, asked, sink=sink, clock=ticking()))
@@ -895,8 +776,8 @@ async def test_a_log_that_never_ends_is_not_waited_for_without_limit(
 
 async def test_cancelling_leaves_the_job_alone() -> None:
     """A worker that is terminated checks first whether to delete the job."""
-    backend = ScriptedBackend()
-    backend.worlds, backend.log_hangs = [Observation(job=job("Running"))], True
+    backend = showing(Observation(job=job("Running")))
+    backend.log_hangs = True
     following = asyncio.create_task(follow(backend, submission(), sink=ListSink()))
     await asyncio.sleep(0.05)
 
@@ -943,13 +824,6 @@ def test_the_report_of_a_failed_job_that_is_deleted_now_does_not_lead_to_its_log
         raise_for(REF, conclusion, deletes=True)
 
 
-def test_a_failure_that_nobody_could_explain_is_still_a_failure() -> None:
-    conclusion = JobOutcome(outcome=Outcome.FAILED, status=JobStatus(phase=JobPhase.FAILED))
-
-    with pytest.raises(JobFailed, match="team/digits"):
-        raise_for(submission().ref, conclusion)
-
-
 def test_a_deadline_is_an_instant_that_every_process_agrees_on() -> None:
     """It is counted from the task's start, which survives deferral."""
     assert deadline_after(NOON, timedelta(minutes=5)) == NOON + timedelta(minutes=5)
@@ -960,12 +834,11 @@ def test_a_deadline_is_an_instant_that_every_process_agrees_on() -> None:
 
 async def test_a_cause_that_ends_after_its_consequence_is_still_the_cause() -> None:
     """Rank 0 lost its peer and ended first; the peer's exception follows a moment later."""
-    backend = ScriptedBackend()
     victim = pod(MASTER, exited(1, LOST), phase="Failed")
-    backend.worlds = [
+    backend = showing(
         Observation(job=job("Failed"), pods=[victim, pod(WORKER, RUNS)]),
         Observation(job=job("Failed"), pods=[victim, pod(WORKER, exited(1, RAISED), phase="Failed")]),
-    ]
+    )
     backend.pods_stay = 1
 
     why = diagnosis_of(await follow(backend, submission(), sink=ListSink()))
@@ -975,18 +848,21 @@ async def test_a_cause_that_ends_after_its_consequence_is_still_the_cause() -> N
 
 async def test_somebody_elses_job_is_only_watched() -> None:
     """Its annotations and replicas are not changed, and no limit of the follower ends it."""
-    backend, sink = ScriptedBackend(), ListSink()
-    crashed = pod(WORKER, exited(3), phase="Running")
-    crashed["spec"]["restartPolicy"] = "OnFailure"
-    crashed["status"]["containerStatuses"][0]["restartCount"] = 5
-    backend.worlds = [
+    crashed = started_again(pod(WORKER, exited(3)), {}, count=5)
+    backend = showing(
         Observation(job=job("Running"), pods=[pod(MASTER, RUNS), crashed]),
         Observation(job=job("Failed"), pods=[pod(MASTER, RUNS), pod(WORKER, exited(1, "x"), phase="Failed")]),
-    ]
+    )
     backend.pods_stay, backend.server, backend.uses = 1000, backend.worlds[0], USED
 
     conclusion = await follow(
-        backend, submission(model=True), sink=sink, hands_off=True, deadline=NOON, limits=Limits(), clock=lambda: NOON
+        backend,
+        submission(model=True),
+        sink=ListSink(),
+        hands_off=True,
+        deadline=NOON,
+        limits=Limits(),
+        clock=lambda: NOON,
     )
 
     assert conclusion.outcome is Outcome.FAILED
