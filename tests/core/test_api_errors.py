@@ -24,11 +24,10 @@ from ptjob_provider.core.run.api_errors import ApiErrors
 from ptjob_provider.core.run.follow import follow
 from ptjob_provider.core.run.outcome import Outcome
 from ptjob_provider.core.run.submit import Submission
+from stand_in_watches import job
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
-
-    from ptjob_provider.core.identity import Manifest
 
 pytestmark = pytest.mark.skips_waits
 
@@ -40,38 +39,15 @@ REFUSALS = [
 ]
 
 
-def job(*conditions: str) -> Manifest:
-    """Return a job with one pod."""
-    said = {"status": "True", "reason": "R", "message": "m", "lastTransitionTime": "2026-11-20T12:00:00Z"}
-    role = {"replicas": 1, "template": {"spec": {"containers": [{"name": "pytorch", "image": "i"}]}}}
-    return {
-        "apiVersion": "kubeflow.org/v1",
-        "kind": "PyTorchJob",
-        "metadata": {"namespace": "team", "name": "digits", "uid": "u", "creationTimestamp": "2026-11-20T12:00:00Z"},
-        "spec": {"pytorchReplicaSpecs": {"Master": role}},
-        "status": {"startTime": "2026-11-20T12:00:00Z", "conditions": [{"type": each, **said} for each in conditions]},
-    }
-
-
 def backend_with(*conditions: str) -> ScriptedBackend:
     """Return a back-end with this job and one log line of rank 0."""
     backend = ScriptedBackend()
-    backend.jobs["team", "digits"] = job(*conditions)
+    backend.jobs["team", "digits"] = job("digits", *conditions)
     backend.worlds = [Observation(job=backend.jobs["team", "digits"])]
     at = "2026-11-20T12:00:01Z"
     cursor = LogCursor(pod_uid="p", container="pytorch", restart_count=0, timestamp=at, ordinal=0)
     backend.lines = [LogLine(text="one", timestamp=at, cursor=cursor)]
     return backend
-
-
-def pod_that_was_stopped() -> Manifest:
-    """Return a worker pod that was stopped from outside."""
-    ended = {"exitCode": 143, "startedAt": "2026-11-20T12:00:00Z", "finishedAt": "2026-11-20T12:05:00Z"}
-    return {
-        "metadata": {"name": "digits-worker-0", "uid": "w", "creationTimestamp": "2026-11-20T12:00:00Z"},
-        "spec": {"containers": [{"name": "pytorch"}]},
-        "status": {"phase": "Failed", "containerStatuses": [{"name": "pytorch", "state": {"terminated": ended}}]},
-    }
 
 
 async def followed(backend: ScriptedBackend, sink: ListSink, **how: Any) -> Any:
@@ -99,19 +75,6 @@ async def test_a_passing_refusal_does_not_end_following(refusal: PTJobError, ver
     assert "up to 60 s" in began
     assert "answered again" in ended
     assert backend.deleted == []
-
-
-async def test_a_passing_refusal_does_not_hide_why_a_job_failed() -> None:
-    """The events of the operator are read once, because they may explain why the worker was stopped."""
-    backend, sink = backend_with("Failed"), ListSink()
-    backend.worlds = [Observation(job=backend.jobs["team", "digits"], pods=[pod_that_was_stopped()])]
-    backend.refusals["reasons"] = [FORBIDDEN] * 4
-
-    conclusion = await followed(backend, sink, api_error_timeout=60)
-
-    assert conclusion.outcome is Outcome.FAILED
-    assert backend.asked_why == 1
-    assert len(about_refusals(sink)) == 2
 
 
 async def test_a_job_that_is_past_its_deadline_is_deleted_as_soon_as_that_is_allowed() -> None:

@@ -6,25 +6,15 @@ from dataclasses import replace
 from typing import Any
 
 from ptjob_provider.core.diagnosis import Cause, Diagnosis
-from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.logs import LogCursor
-from ptjob_provider.core.outputs.contract import ResolvedOutputs
 from ptjob_provider.core.run.outcome import JobOutcome, Outcome
 from ptjob_provider.core.run.recall import AttemptResult
 from ptjob_provider.core.run.submit import Submission
 from ptjob_provider.core.status import JobPhase, JobStatus
 from rows import each_row
+from stand_in_watches import job
 
-SUBMISSION = Submission(
-    ref=JobRef(kind="PyTorchJob", namespace="team", name="digits-1", uid="uid-1"),
-    attempt=2,
-    adopted=True,
-    spec_changed=False,
-    ranks={"digits-1-master-0": 0},
-    gpus_of={},
-    outputs=ResolvedOutputs(),
-    first_started_at="2026-11-20T10:00:00Z",
-)
+SUBMISSION = replace(Submission.of(job("digits-1")), attempt=2)
 LONGEST = 64 * 1024
 """Bytes: a quarter of the limit for all annotations of an object."""
 
