@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.identity import SPEC_HASH_ANNOTATION
 from ptjob_provider.core.kinds import PYTORCHJOB, PYTORCHTRAININGJOB, TRAINJOB
-from ptjob_provider.core.kinds.pod_template import SHARED_MEMORY_PATH, find_container
+from ptjob_provider.core.kinds.pod_template import find_container
 from ptjob_provider.core.spec import JOB_FIELDS, ElasticPolicy, Installation, TrainingJob
 from ptjob_provider.core.spec.job import RoleFields, job_template
 from ptjob_provider.core.spec.places import places
@@ -186,18 +186,6 @@ def test_a_field_stands_where_its_declaration_says(
         if place is not None and (kind, name) != ("PyTorchTrainingJob", "command"):
             before, after = ([values_at(each, place.path) for each in parts[owner]] for parts in (without, made))
             assert before != after, f"{field} changes nothing at {place.path}"
-
-
-@each_row("kind", KINDS)
-@each_row("processes", [{}, {"nproc_per_node": 2}])
-def test_every_kind_has_shared_memory_unless_it_is_not_wanted(kind: str, processes: dict[str, Any]) -> None:
-    """A single process needs it too, for data loaders."""
-    usual = {"name": "digits", "image": "digits:1", "command": ["torchrun", "main.py"], **processes}
-    if kind == OLD:
-        usual.pop("nproc_per_node", None)  # it has no such field
-
-    assert SHARED_MEMORY_PATH in json.dumps(submitted(kind, usual))
-    assert SHARED_MEMORY_PATH not in json.dumps(submitted(kind, {**usual, "shared_memory": False}))
 
 
 @each_row("kind", KINDS)

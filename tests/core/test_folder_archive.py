@@ -7,8 +7,6 @@ import hashlib
 import io
 import os
 import socket
-import subprocess
-import sys
 import tarfile
 from typing import TYPE_CHECKING, Any
 
@@ -242,18 +240,7 @@ def test_a_file_that_changes_meanwhile_is_refused(tmp_path: Path, change: Any) -
         pack(made, archive)
 
     assert ".dockerignore" in str(error.value)
-
-
-def test_a_file_that_shrinks_while_it_is_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The archive already contains its size. The files may be unchanged in the next try."""
-    monkeypatch.setattr(folders, "_PIECE", 4096)
-    made = write(tmp_path / "made", {"z.log": "z" * 1_000_000})
-    archive = Changing(lambda: os.truncate(made / "z.log", 5000))
-
-    with pytest.raises(InvalidSpec, match=r"z.log changed while it was packed") as raised:
-        pack(made, archive)
-
-    assert raised.value.retryable
+    assert error.value.retryable is ("changed while" in str(error.value))
 
 
 def test_a_file_that_goes_while_files_are_listed_is_left_out(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -312,23 +299,6 @@ def test_an_ignore_file_with_a_line_that_is_no_pattern_is_refused(tmp_path: Path
         InvalidSpec, match=rf"{name}: a line is no pattern of .gitignore \((Invalid git pattern|bad char).*; correct it"
     ):
         packed(made)
-
-
-def test_the_library_of_ignore_files_is_loaded_where_there_are_some(folder: Path) -> None:
-    """A DAG that packs nothing does not load it."""
-    program = (
-        "import io, sys, pathlib; from ptjob_provider.core.code.folder import pack;"
-        "pack(pathlib.Path(sys.argv[1]), io.BytesIO()); print('pathspec' in sys.modules)"
-    )
-
-    found = []
-    for files in ({}, {".gitignore": "a"}):
-        write(folder, files)
-        found.append(
-            subprocess.run([sys.executable, "-c", program, str(folder)], capture_output=True, check=True).stdout
-        )
-
-    assert found == [b"False\n", b"True\n"]
 
 
 # --- the checkout

@@ -61,11 +61,6 @@ def archive_of(job: TrainingJob) -> IO[bytes]:
     return job.code.tar
 
 
-def name_of(job: TrainingJob) -> str:
-    assert isinstance(job.code, PackedCode)
-    return f"{job.code.digest}.tar.gz"
-
-
 class FilesStandIn(LocalFiles):
     """Stands in for the files that a pod mounts; verifies one by the program that runs in the pod."""
 
@@ -77,8 +72,12 @@ class FilesStandIn(LocalFiles):
         return str(json.loads(done.stdout))
 
 
-def sent_to(place: Path) -> ClaimPod:
-    return cast("ClaimPod", FilesStandIn(place))
+async def ensure_on(place: Path, job: TrainingJob) -> Path:
+    """Send the job's archive to a claim, and return the file."""
+    assert isinstance(job.code, PackedCode)
+    name = f"{job.code.digest}.tar.gz"
+    await ensure_archive(cast("ClaimPod", FilesStandIn(place)), name, archive_of(job))
+    return place / ".ptjob" / "code" / name
 
 
 async def submit(server: StandInApiServer, job: TrainingJob) -> None:
@@ -139,26 +138,23 @@ async def test_the_pod_that_takes_the_folder_is_where_rank_0_can_be(folder: Path
 async def test_an_archive_is_sent_once(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file with the content that its name says is complete."""
     job = job_of(folder)  # keeps the archive open
-    archive, name = archive_of(job), name_of(job)
 
-    await ensure_archive(sent_to(tmp_path), name, archive)
+    sent = await ensure_on(tmp_path, job)
 
-    archive.seek(0)
-    (sent,) = (tmp_path / ".ptjob" / "code").iterdir()
-    assert (sent.name, gzip.decompress(sent.read_bytes())) == (name, archive.read())
+    archive_of(job).seek(0)
+    assert gzip.decompress(sent.read_bytes()) == archive_of(job).read()
     monkeypatch.delattr(LocalFiles, "unpack")
-    await ensure_archive(sent_to(tmp_path), name, archive)
+    await ensure_on(tmp_path, job)
 
 
 @pytest.mark.parametrize("damage", [lambda data: data[:-9], lambda _: gzip.compress(b"other"), lambda _: b"none"])
 async def test_a_damaged_archive_is_replaced(folder: Path, tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
     """Its name alone proves nothing: every later job would fail to unpack it."""
     job = job_of(folder)
-    sent = tmp_path / ".ptjob" / "code" / name_of(job)
-    await ensure_archive(sent_to(tmp_path), name_of(job), archive_of(job))
+    sent = await ensure_on(tmp_path, job)
     data = sent.read_bytes()
     sent.write_bytes(damage(data))
 
-    await ensure_archive(sent_to(tmp_path), name_of(job), archive_of(job))
+    await ensure_on(tmp_path, job)
 
     assert sent.read_bytes() == data
