@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import pods
 from ptjob_provider.core.kubernetes.logs import parse, runs
 from rows import each_row
 
@@ -25,20 +25,11 @@ def ended(started_at: str = FIRST, code: int = 1) -> dict[str, Any]:
 
 
 def pod(
-    state: dict[str, Any],
-    *,
-    count: int = 1,
-    last: dict[str, Any] | None = None,
-    phase: str = "Running",
-    policy: str = "OnFailure",
+    state: dict[str, Any], *, count: int = 1, last: Any = None, phase: str = "Running", policy: str = "OnFailure"
 ) -> Manifest:
-    """Return a pod with a training container in this state."""
-    status = {"name": "pytorch", "restartCount": count, "state": state, "lastState": last or {}}
-    return {
-        "metadata": {"uid": "pod"},
-        "spec": {"restartPolicy": policy},
-        "status": {"phase": phase, "containerStatuses": [{"name": "sidecar", "state": {}}, status]},
-    }
+    """Return a pod with a training container in this state, and with a sidecar."""
+    found = pods.pod(pods.container({}, name="sidecar"), pods.container(state, count, **(last or {})), phase=phase)
+    return found | {"spec": {"restartPolicy": policy}}
 
 
 @pytest.mark.parametrize(
@@ -94,26 +85,6 @@ def test_the_run_before_is_read_from_the_last_state(found: Manifest, expected: t
 def test_a_container_has_stopped_when_its_pod_does_not_start_it_again(found: Manifest, expected: bool) -> None:  # noqa: FBT001
     """The pod's own restart policy decides, not the job's."""
     assert runs.has_stopped(found) is expected
-
-
-def test_a_run_is_kept_as_the_present_or_the_previous_one() -> None:
-    first, second = runs.newest(pod(RUNNING, count=0)), runs.newest(pod(RUNNING))
-    assert first is not None
-    assert second is not None
-
-    assert runs.kept(first, pod(ended(SECOND), count=0)) == (replace(first, ended=True), False)
-    assert runs.kept(first, pod(RUNNING, last=ended(SECOND))) == (replace(first, ended=True), True)
-    assert runs.kept(first, pod(RUNNING, count=2, last=ended())) is None
-    assert runs.kept(first, None) is None
-
-
-def test_a_run_is_the_same_at_any_moment() -> None:
-    run, later = runs.newest(pod(RUNNING)), runs.newest(pod(ended(SECOND), count=2))
-    assert run is not None
-
-    assert run.is_same(runs.newest(pod(ended(SECOND))))
-    assert not run.is_same(later)
-    assert not run.is_same(None)
 
 
 def a_run(pod_uid: str, count: int) -> runs.Run:

@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -107,12 +106,6 @@ def test_metrics_of_one_step_are_of_one_point() -> None:
     }
 
 
-def test_states_without_a_step_are_points_as_well() -> None:
-    curve = curve_of([state(0, None, loss=0.5), state(1, None, loss=0.25)])
-
-    assert curve.to_dict()["metrics"] == {"loss": [0.5, 0.25]}
-
-
 @each_row(
     "written",
     [
@@ -127,11 +120,6 @@ def test_states_without_a_step_are_points_as_well() -> None:
 )
 def test_a_curve_that_cannot_be_read_is_empty(written: Any) -> None:
     assert Curve.from_dict(written).to_dict() == {"step": [], "at": [], "metrics": {}}
-
-
-def test_a_time_that_is_none_is_refused() -> None:
-    with pytest.raises(ValueError, match="not an RFC 3339 instant: 'noon'"):
-        Curve().add(Progress(step=1, at="noon"))
 
 
 def test_curves_are_drawn_over_steps_the_losses_first() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import io
 import itertools
 import json
@@ -13,6 +14,7 @@ import zipfile
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import example, given, settings
@@ -251,7 +253,6 @@ def test_a_folder_of_lightning_ends_with_its_metadata(tmp_path: Path) -> None:
     [
         (None, "it has shards, and not their index"),
         ('{"weight_map": {"a": "m-1-of-2.safetensors"', "m.safetensors.index.json is cut"),
-        ("{}", "m.safetensors.index.json has no weight_map"),
         ("[]", "m.safetensors.index.json has no weight_map"),
         ('{"weight_map": {"a": "m-2-of-2.safetensors"}}', "m.safetensors.index.json names m-2-of-2.safetensors, which"),
     ],
@@ -267,24 +268,18 @@ def test_shards_are_complete_with_their_index(index: str | None, reason: str, tm
 @pytest.mark.parametrize(
     ("ahead", "reason"),
     [
-        (None, None),
         (60, None),
         (600, "m.safetensors.index.json is older than m-1-of-2.safetensors: it was being overwritten"),
     ],
 )
 def test_shards_that_are_written_over_are_complete_with_a_new_index(
-    ahead: float | None, reason: str | None, tmp_path: Path
+    ahead: float, reason: str | None, tmp_path: Path
 ) -> None:
     """The old index names the new shard and the old one. A copy without times may have the index a little earlier."""
     index = '{"weight_map": {"a": "m-1-of-2.safetensors", "b": "m-2-of-2.safetensors"}}'
-    for name, data in (
-        ("m-1-of-2.safetensors", tensors(a=3)),
-        ("m-2-of-2.safetensors", tensors(b=3)),
-        ("m.safetensors.index.json", index.encode()),
-    ):
-        write(tmp_path / "base" / name, data, at=1_900_000_000)
-    if ahead is not None:
-        write(tmp_path / "base/m-1-of-2.safetensors", tensors(a=3), at=1_900_000_000 + ahead)
+    write(tmp_path / "base/m-2-of-2.safetensors", tensors(b=3), at=1_900_000_000)
+    write(tmp_path / "base/m.safetensors.index.json", index, at=1_900_000_000)
+    write(tmp_path / "base/m-1-of-2.safetensors", tensors(a=3), at=1_900_000_000 + ahead)
 
     assert (look(tmp_path)["skipped"] or [["base", None]]) == [["base", reason]]
 
@@ -296,9 +291,7 @@ def test_shards_that_are_written_over_are_complete_with_a_new_index(
         ("a.safetensors", tensors(a=3)[:20], "is cut in its header: it has 20 bytes"),
         ("a.safetensors", tensors(a=3)[:-1], "is cut: it has"),
         ("a.safetensors", struct.pack("<Q", 3) + b"{,}", "is cut: it is no JSON"),
-        ("a.safetensors", struct.pack("<Q", 7) + b'{"a":1}', "has a header that is not safetensors'"),
         ("a.safetensors", struct.pack("<Q", 31) + b'{"a":{"data_offsets":[0,null]}}', "has a header that is not"),
-        ("a.pt", b"", "does not begin as torch.save writes it"),
         ("a.pt", zipped()[:3], "does not begin as torch.save writes it"),
         ("a.ckpt", zipped()[:-1], "is cut or damaged: BadZipFile"),
         ("a.pth", zipped().replace(b"archive/data.pkl", b"archive/data.txt"), "has no data.pkl"),
@@ -369,16 +362,6 @@ class TestOrder:
         (tmp_path / "out/checkpoint-4/trainer_state.json").unlink()
         assert found(tmp_path) == "out/best/model.safetensors"
 
-    def test_checkpoints_of_other_formats_are_ordered_by_time(self, tmp_path: Path) -> None:
-        """The number in a name may be anything: an epoch that begins anew, a loss."""
-        write(tmp_path / "epoch-0009.pt", zipped(), at=2_000_000_000)
-        write(tmp_path / "epoch-0010.pt", zipped(), at=1_900_000_000)
-
-        report = look(tmp_path)
-
-        assert (report["path"], report["step"]) == ("epoch-0009.pt", None)
-        assert "time of modification" in report["order"]
-
     def test_a_checkpoint_older_than_the_first_attempt_is_not_used(self, tmp_path: Path) -> None:
         write(tmp_path / "finished.pt", zipped(), at=1_900_000_000)
 
@@ -410,7 +393,8 @@ class TestOrder:
         for step in (1, 2):
             for name in ("model.pt", "optimizer.pt"):
                 write(tmp_path / f"step_{step}" / name, zipped(), at=1_900_000_000 + step)
-        assert look(tmp_path)["path"] == "step_2"
+        report = look(tmp_path)
+        assert (report["path"], "time of modification" in report["order"]) == ("step_2", True)
 
         os.truncate(tmp_path / "step_2/model.pt", 9)
         assert look(tmp_path)["path"] == "step_1"
@@ -478,13 +462,6 @@ class TestLimits:
         with pytest.raises(ValueError, match="more than 2 files"):
             look(tmp_path)
 
-    def test_a_look_that_takes_too_long_is_no_answer(self, tmp_path: Path) -> None:
-        """It is no damaged file either."""
-        write(tmp_path / "a.pt", zipped())
-
-        with pytest.raises(TimeoutError):
-            look(tmp_path, seconds=-1)
-
     def test_the_time_also_ends_a_checksum(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         write(tmp_path / "a.pt", zipped())
         passed = itertools.chain([0.0] * 4, itertools.repeat(9.0))
@@ -521,30 +498,21 @@ class TestChanges:
 
         assert why(tmp_path) == "it changed while it was read"
 
-    def test_a_checkpoint_that_goes_while_it_is_read_is_skipped(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    @pytest.mark.parametrize(
+        ("error", "reason"),
+        [
+            (FileNotFoundError(errno.ENOENT, "No such file"), "it changed while it was read"),
+            (PermissionError(errno.EACCES, "Permission denied", "a.pt"), "a.pt cannot be read: Permission denied"),
+        ],
+    )
+    def test_a_checkpoint_that_goes_or_may_not_be_read_is_skipped(
+        self, error: OSError, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        write(tmp_path / "step_1/a.pt", zipped())
-        write(tmp_path / "step_1/b.pt", zipped())
-
-        def read(path: str, _: Any) -> str:
-            shutil.rmtree(tmp_path / "step_1")
-            return Path(path).read_text()
-
-        monkeypatch.setattr(find_checkpoint, "_problem_of_file", read)
-
-        assert why(tmp_path) == "it changed while it was read"
-
-    def test_a_file_that_may_not_be_read_is_skipped(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Tests may run as root, who may read everything."""
         write(tmp_path / "a.pt", zipped())
+        monkeypatch.setattr(find_checkpoint, "_problem_of_file", Mock(side_effect=error))
 
-        def refuse(path: str, _: Any) -> str:
-            raise PermissionError(13, "Permission denied", path)
-
-        monkeypatch.setattr(find_checkpoint, "_problem_of_file", refuse)
-
-        assert why(tmp_path) == "a.pt cannot be read: Permission denied"
+        assert why(tmp_path) == reason
 
     def test_another_users_folder_is_left_out(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Such as lost+found; the folder itself must be readable."""
@@ -563,17 +531,6 @@ class TestChanges:
 
         refused = tmp_path.name
         with pytest.raises(PermissionError):
-            look(tmp_path)
-
-    def test_a_broken_disk_is_no_answer(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        write(tmp_path / "a.pt", zipped())
-
-        def break_(*_: Any, **__: Any) -> str:
-            raise OSError(5, "Input/output error")
-
-        monkeypatch.setattr(find_checkpoint, "_problem_of_zip", break_)
-
-        with pytest.raises(OSError, match="Input/output error"):
             look(tmp_path)
 
     def test_a_file_that_goes_while_the_folder_is_listed_is_no_answer(
