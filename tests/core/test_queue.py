@@ -56,7 +56,6 @@ def workload(*conditions: tuple[str, str, str], **meta: Any) -> dict[str, Any]:
         ([("QuotaReserved", "False", WHY), ("Evicted", "True", "preempted")], "preempted"),
         ([("QuotaReserved", "True", "reserved"), ("Evicted", "False", "not")], None),
         ([("QuotaReserved", "False", "")], None),
-        ([], None),
     ],
 )
 def test_the_condition_that_keeps_a_workload_waiting_is_read(conditions: list[Any], message: str | None) -> None:
@@ -73,7 +72,6 @@ def test_the_condition_that_keeps_a_workload_waiting_is_read(conditions: list[An
     ("reason", "added"),
     [
         ("Pending", ""),
-        ("WaitingForQuota", ""),
         (
             "Misconfigured",
             " (Misconfigured: waiting does not help until the queue exists and its configuration is right)",
@@ -104,20 +102,20 @@ def test_a_workload_says_whose_it_is() -> None:
     assert owner_of(workload()) == ""
 
 
+REF = JobRef(kind="TrainJob", namespace="team", name="digits", uid="j-3")
+QUEUED_JOB: dict[str, Any] = {
+    "kind": "TrainJob",
+    "metadata": {"name": "digits", "namespace": "team", "uid": "j-3", "creationTimestamp": SINCE}
+    | {"labels": {"kueue.x-k8s.io/queue-name": "night"}},
+    "spec": {"suspend": True, "trainer": {"numNodes": 1}},
+    "status": {"conditions": [{"type": "Suspended", "status": "True", "reason": "Suspended"}]},
+}
+
+
 def suspended() -> JobCache:
     """Return the cache of a TrainJob that a queue keeps suspended."""
-    ref = JobRef(kind="TrainJob", namespace="team", name="digits", uid="j-3")
-    world = JobCache(ref)
-    world.set_job(
-        {
-            "apiVersion": "trainer.kubeflow.org/v1alpha1",
-            "kind": "TrainJob",
-            "metadata": {"name": ref.name, "namespace": ref.namespace, "uid": ref.uid}
-            | {"labels": {"kueue.x-k8s.io/queue-name": "night"}},
-            "spec": {"suspend": True, "trainer": {"numNodes": 1}},
-            "status": {"conditions": [{"type": "Suspended", "status": "True", "reason": "Suspended"}]},
-        }
-    )
+    world = JobCache(REF)
+    world.set_job(QUEUED_JOB)
     return world
 
 
@@ -155,6 +153,7 @@ async def asked(monkeypatch: pytest.MonkeyPatch, *script: Any) -> tuple[list[str
 
 
 NEWER, OLDER = "v1beta2", "v1beta1"
+FORBIDDEN = "cannot read why it waits: read workloads in team: said 403 (403 Forbidden)"
 
 
 @pytest.mark.parametrize(
@@ -164,8 +163,9 @@ NEWER, OLDER = "v1beta2", "v1beta1"
         ((UNSERVED, workloads(OLDER), workloads(OLDER)), [NEWER, OLDER, OLDER], [WHY]),
         ((UNSERVED, workloads(OLDER), UNSERVED, workloads(NEWER)), [NEWER, OLDER, OLDER, NEWER], [WHY]),
         ((UNSERVED, UNSERVED), [NEWER, OLDER], []),
+        ((403, 403), [NEWER, NEWER], [FORBIDDEN]),  # permissions do not depend on the version
     ],
-    ids=["a new server", "an old one", "one that is upgraded", "no Kueue"],
+    ids=["a new server", "an old one", "one that is upgraded", "no Kueue", "forbidden"],
 )
 async def test_workloads_are_read_in_the_version_that_the_server_serves(
     monkeypatch: pytest.MonkeyPatch, script: tuple[Any, ...], versions: list[str], reasons: list[str]
@@ -184,14 +184,8 @@ async def test_a_job_in_a_queue_is_shown_what_its_queue_says_and_nothing_between
     monkeypatch.setattr(reasons, "_SETTLING", 0.01)
     monkeypatch.setattr(reasons, "_PAUSES", (0.01, 0.01))
     queued, other, reading = suspended(), JobCache(OTHER), EventPoller("team")
-    other.set_job(
-        {
-            "apiVersion": "kubeflow.org/v1",
-            "kind": "PyTorchJob",
-            "metadata": {"name": "other", "namespace": "team", "uid": "j-4", "creationTimestamp": SINCE},
-            "spec": {"pytorchReplicaSpecs": {"Master": {"template": {"spec": {"containers": [{"name": "pytorch"}]}}}}},
-        }
-    )
+    meta = {"name": "other", "namespace": "team", "uid": "j-4", "creationTimestamp": SINCE}
+    other.set_job({"kind": "PyTorchJob", "metadata": meta, "spec": {"pytorchReplicaSpecs": {}}})
     shown: list[set[str]] = []
 
     def set_events(world: JobCache, events: dict[str, Any]) -> None:
@@ -230,8 +224,6 @@ async def test_a_single_look_does_not_wait_for_an_unresponsive_server(monkeypatc
     assert list(world.events) == []
 
 
-QUEUED_JOB = {"kind": "TrainJob", "metadata": {"name": "digits", "namespace": "team", "uid": "j-3"}}
-QUEUED_JOB["metadata"] |= {"creationTimestamp": SINCE, "labels": {"kueue.x-k8s.io/queue-name": "night"}}
 EMPTY = (200, {"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": []})
 
 
@@ -240,34 +232,25 @@ EMPTY = (200, {"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion
     [
         ((workloads(NEWER),), [("Workload", WHY)]),
         ((UNSERVED, UNSERVED), []),
-        ((403,), [("TrainJob", "cannot read why it waits: read workloads in team: said 403 (403 Forbidden)")]),
+        ((403,), [("TrainJob", FORBIDDEN)]),
     ],
     ids=["a queue", "no Kueue", "forbidden"],
 )
 async def test_the_reason_of_its_queue_is_among_a_jobs_events(answers: tuple[Any, ...], expected: list[Any]) -> None:
     """`ptjob events` shows it with its time; without the right, the other events are shown all the same."""
-    ref = JobRef(kind="TrainJob", namespace="team", name="digits", uid="j-3")
     async with stand_in_api_server((200, QUEUED_JOB), *answers, *[EMPTY] * 3) as server:
-        found = await ClusterInspector(server.config(attempts=1)).events(ref, ["digits-node-0-0-x"])
+        found = await ClusterInspector(server.config(attempts=1)).events(REF, ["digits-node-0-0-x"])
 
     assert [(each["involvedObject"]["kind"], each["message"]) for each in found] == expected
     assert all("metadata" in each for each in found)
 
 
 async def test_the_queues_reason_for_a_later_job_of_the_name_is_left_out() -> None:
-    ref = JobRef(kind="TrainJob", namespace="team", name="digits", uid="j-2")
+    earlier = replace(REF, uid="j-2")
     async with stand_in_api_server((200, QUEUED_JOB), *[EMPTY] * 3) as server:
-        found = await ClusterInspector(server.config(attempts=1)).events(ref, ["digits-node-0-0-x"])
+        found = await ClusterInspector(server.config(attempts=1)).events(earlier, ["digits-node-0-0-x"])
 
     assert (list(found), any("workloads" in line for line in server.requests)) == ([], False)
-
-
-async def test_a_missing_right_to_read_workloads_is_reported_after_one_version(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Permissions do not depend on the version: the other one would be refused as well."""
-    versions, [reason] = await asked(monkeypatch, 403, 403)
-
-    assert versions == [NEWER, NEWER]
-    assert reason.startswith("cannot read why it waits: read workloads in team: said 403")
 
 
 def test_the_waiting_reason_of_a_suspended_job_is_that_of_its_queue() -> None:

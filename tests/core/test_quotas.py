@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
+from pods import NOW, container, ended, pod
 from ptjob_provider.core import kinds
 from ptjob_provider.core.diagnosis import Limits, diagnose, ending, in_brief
 from ptjob_provider.core.history import PodHistory, WaitKind
 from ptjob_provider.core.status import JobPhase, JobStatus
 from rows import each_row
 
-NOW = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
 RANKS = {"digits-master-0": 0, "digits-worker-0": 1, "digits-worker-1": 2}
 PENDING, FAILED = JobStatus(phase=JobPhase.PENDING), JobStatus(phase=JobPhase.FAILED)
 SIX = {"limits": {"memory": "600Mi"}}
@@ -69,12 +68,7 @@ def test_waiting_for_a_quota_that_is_smaller_than_the_job_is_in_vain(
 
 
 @each_row(
-    "why",
-    [
-        "compute: no figures",
-        "compute, requested: limits.memory=600Mi, used: limits.memory=0, limited: limits.mem",
-        "compute, requested: limits.memory=600Mi, used: limits.memory=0, limited: limits.memory=1G...",
-    ],
+    "why", ["compute: no figures", *(figures("limits.memory", asked="600Mi", allowed=end) for end in ("", "1G..."))]
 )
 def test_a_refusal_that_cannot_be_read_may_have_room_later(why: str) -> None:
     (wait,) = refused(job(SIX), why).waiting
@@ -86,16 +80,8 @@ def test_a_job_that_its_quota_cannot_hold_is_not_tried_again() -> None:
     """Neither after the queue timeout, nor if a worker gave up waiting for the master that was refused."""
     record = refused(job(SIX), figures("limits.memory", asked="600Mi", allowed="1Gi"))
     late = ending(record, PENDING, now=NOW, limits=Limits(queue_timeout=0), ranks=RANKS)
-    gave_up = {
-        "metadata": {"name": "digits-worker-0", "uid": "w", "creationTimestamp": "2026-11-20T10:00:00Z"},
-        "spec": {"containers": [{"name": "pytorch"}], "initContainers": [{"name": "init-pytorch"}]},
-        "status": {
-            "phase": "Failed",
-            "initContainerStatuses": [
-                {"name": "init-pytorch", "restartCount": 0, "state": {"terminated": {"exitCode": 1, "reason": "Error"}}}
-            ],
-        },
-    }
+    gave_up = pod(phase="Failed")
+    gave_up["status"]["initContainerStatuses"] = [container(ended(1), name="init-pytorch")]
     seen = kinds.observe(record, job(SIX), [gave_up], [], now=NOW, replicas=3)
     failed = diagnose(seen, FAILED, ranks=RANKS)
 

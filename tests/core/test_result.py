@@ -3,30 +3,23 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime, timedelta
+from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any
 
+from core.test_follow import MASTER, MODEL, NOON, WORKER, submission
 from ptjob_provider.core.history import PodHistory, Restarts, Termination
-from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.outputs.contract import OutputFacts, OutputReport, ResolvedOutput, ResolvedOutputs
 from ptjob_provider.core.outputs.result import build_result
-from ptjob_provider.core.run.submit import Submission
 from ptjob_provider.core.status import JobPhase, JobStatus
 from rows import each_row
 
-NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
-JOB = Submission(
-    ref=JobRef(kind="PyTorchJob", namespace="team", name="digits", uid="u-1"),
-    attempt=1,
-    adopted=False,
-    spec_changed=False,
-    ranks={"m": 0, "w": 1},
-    gpus_of={"m": 2, "w": 2},
+JOB = replace(
+    submission(model=True),
+    gpus_of={MASTER: 2, WORKER: 2},
     outputs=ResolvedOutputs(
-        model=ResolvedOutput(uri="pvc://c/m.pt", claim="c", path="m.pt", container_path="/data/m.pt"),
-        tfevents=ResolvedOutput(uri="pvc://c/tb", claim="c", path="tb", container_path="/data/tb"),
+        model=MODEL, tfevents=ResolvedOutput(uri="pvc://c/tb", claim="c", path="tb", container_path="/data/tb")
     ),
-    first_started_at="2026-11-20T12:00:00Z",
 )
 
 
@@ -63,7 +56,7 @@ def test_time_in_the_queue_is_not_time_on_the_gpus(
 
 def test_gpu_seconds_lost_to_restarts_are_counted_by_replica() -> None:
     """An unknown replica has no GPUs."""
-    runs = {"w": 10, "gone": 5}
+    runs = {WORKER: 10, "gone": 5}
     ends = [
         Termination(replica=name, key=name, container="c", exit_code=1, started_at=NOON, finished_at=after(lost))
         for name, lost in runs.items()

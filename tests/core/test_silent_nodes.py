@@ -8,12 +8,13 @@ from __future__ import annotations
 import asyncio
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from api_server_stand_in import SILENT, STALLED, StandInApiServer, stand_in_api_server
+from core.test_follow import NOON, RUNS, job, pod, submission
 from fakes import ListSink, ScriptedBackend
 from ptjob_provider.core.backend import Observation
 from ptjob_provider.core.diagnosis import Cause, Diagnosis
@@ -23,11 +24,9 @@ from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.kubernetes.client.http import shared_client
 from ptjob_provider.core.kubernetes.logs import ReplicaLog
 from ptjob_provider.core.logs import LogCursor, LogLine
-from ptjob_provider.core.outputs.contract import ResolvedOutputs
 from ptjob_provider.core.run.follow import follow
 from ptjob_provider.core.run.outcome import Outcome
 from ptjob_provider.core.run.rank0_log import last_lines, last_lines_of_run, with_last_lines
-from ptjob_provider.core.run.submit import Submission
 from ptjob_provider.core.shared import cancelled
 from rows import each_row
 from scripted_node import JOB, REPLICA, ScriptedNode, ScriptedRun, at
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.skips_waits
 
-NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 SILENT_NAMESPACE, HEALTHY = "silent", "healthy"
 A_FEW = 10.0
 """Seconds that an optional read may take."""
@@ -60,17 +58,7 @@ class ServedBackend(ScriptedBackend):
     def __init__(self, client: Client) -> None:
         super().__init__()
         self.client = client
-        pod = {
-            "metadata": {"name": REPLICA, "uid": "pod", "creationTimestamp": at(0)},
-            "spec": {"nodeName": "n", "containers": [{"name": "pytorch"}], "restartPolicy": "Never"},
-            "status": {
-                "phase": "Running",
-                "containerStatuses": [
-                    {"name": "pytorch", "restartCount": 0, "state": {"running": {"startedAt": at(1)}}}
-                ],
-            },
-        }
-        self.worlds = [Observation(job={"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", **JOB}, pods=[pod])]
+        self.worlds = [Observation(job={**job("Running"), **JOB}, pods=[pod(REPLICA, RUNS)])]
 
     def logs(
         self, ref: JobRef, replica: str, *, since: LogCursor | None = None, follow: bool = True
@@ -88,22 +76,10 @@ async def served(**settings: Any) -> AsyncIterator[tuple[StandInApiServer, Serve
             yield server, ServedBackend(client)
 
 
-def submission(ref: JobRef) -> Submission:
-    return Submission(
-        ref=ref,
-        attempt=1,
-        adopted=False,
-        spec_changed=False,
-        ranks={"digits-worker-0": 0, REPLICA: 1},
-        gpus_of={},
-        outputs=ResolvedOutputs(),
-        first_started_at="2026-11-20T10:00:00Z",
-    )
-
-
 async def test_a_job_is_stopped_at_its_deadline_while_four_nodes_do_not_answer() -> None:
     """Neither are the jobs of these nodes kept from their own deadline."""
     async with served() as (server, backend):
+        begun = replace(submission(), ranks={"digits-worker-0": 0, REPLICA: 1})
         refs = [ref_in(SILENT_NAMESPACE, f"job-{number}") for number in range(4)] + [ref_in(HEALTHY)]
         clock = asyncio.get_running_loop().time
         began, deleted_at = clock(), dict[JobRef, float]()
@@ -112,9 +88,9 @@ async def test_a_job_is_stopped_at_its_deadline_while_four_nodes_do_not_answer()
             deleted_at[ref] = clock() - began
 
         backend.delete = delete  # type: ignore[method-assign]
-        outcomes = await asyncio.gather(
-            *(follow(backend, submission(ref), sink=ListSink(), deadline=NOON, clock=lambda: NOON) for ref in refs)
-        )
+        timed: dict[str, Any] = {"deadline": NOON, "clock": lambda: NOON}
+        followers = [follow(backend, replace(begun, ref=ref), sink=ListSink(), **timed) for ref in refs]
+        outcomes = await asyncio.gather(*followers)
 
     assert [outcome.outcome for outcome in outcomes] == [Outcome.TIMED_OUT] * 5
     assert set(deleted_at) == set(refs)

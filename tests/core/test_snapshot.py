@@ -6,12 +6,13 @@ The back-end is scripted.
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from fakes import ScriptedBackend
+from core.test_follow import NOON, showing
+from core.test_follow import job as followed_job
 from ptjob_provider.core.backend import Observation
 from ptjob_provider.core.diagnosis import Cause
 from ptjob_provider.core.errors import ClusterUnavailable, JobNotFound, OutputsNotVerified
@@ -23,34 +24,22 @@ from ptjob_provider.core.run.snapshot import look, owner_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from fakes import ScriptedBackend
     from ptjob_provider.core.identity import Manifest
     from ptjob_provider.core.run.snapshot import Snapshot
 
-NOW = datetime(2026, 11, 20, 10, 10, tzinfo=UTC)
+NOW = NOON + timedelta(minutes=10)
 MODEL = {"uri": "pvc://models/m.pt", "claim": "models", "path": "m.pt", "container_path": "/models/m.pt"}
 GOOD_MODEL = OutputFacts(exists=True, bytes=10, sha256="ab", modified_at=NOW.timestamp())
 
 
-def job(condition: str | None = None, *, message: str = "m", annotations: dict[str, str] | None = None) -> Manifest:
-    """Return a job of a master and a worker, created at ten, whose one condition has been true since 10:05."""
-    since = "2026-11-20T10:05:00Z"
-    listed = [{"type": condition, "status": "True", "reason": "R", "message": message, "lastTransitionTime": since}]
-    ended = {"completionTime": since} if condition in {"Succeeded", "Failed"} else {}
+def job(condition: str | None = None, *, annotations: dict[str, str] | None = None) -> Manifest:
+    """Return a job of a master and a worker that declares a model, with this condition."""
+    notes = {OUTPUTS_ANNOTATION: json.dumps({"model": MODEL}), **(annotations or {})}
+    found = followed_job(*([condition] if condition else []), annotations=notes)
+    found["metadata"]["labels"] = {"try_number": "2", "ptjob-provider/attempt": "3"}
     role = {"replicas": 1, "template": {"spec": {"containers": [{"name": "pytorch", "image": "i"}]}}}
-    return {
-        "apiVersion": "kubeflow.org/v1",
-        "kind": "PyTorchJob",
-        "metadata": {
-            "namespace": "team",
-            "name": "digits",
-            "uid": "u-1",
-            "creationTimestamp": "2026-11-20T10:00:00Z",
-            "labels": {"try_number": "2", "ptjob-provider/attempt": "3"},
-            "annotations": {OUTPUTS_ANNOTATION: json.dumps({"model": MODEL}), **(annotations or {})},
-        },
-        "spec": {"pytorchReplicaSpecs": {"Master": role, "Worker": role}},
-        "status": {"conditions": listed if condition else [], **ended},
-    }
+    return found | {"spec": {"pytorchReplicaSpecs": {"Master": role, "Worker": role}}}
 
 
 @pytest.mark.skips_waits
@@ -66,9 +55,8 @@ async def test_a_server_that_does_not_list_the_pods_is_not_waited_for_without_a_
 
 
 def holding(job_now: Manifest, *, pods: Sequence[Manifest] = ()) -> ScriptedBackend:
-    backend, meta = ScriptedBackend(), job_now["metadata"]
-    backend.jobs[meta["namespace"], meta["name"]] = job_now
-    backend.worlds = [Observation(job=job_now, pods=pods)]
+    backend = showing(Observation(job=job_now, pods=pods))
+    backend.jobs["team", "digits"] = job_now
     return backend
 
 
@@ -188,7 +176,7 @@ QUEUED = {
     "message": "insufficient unused quota for cpu",
 }
 NO_ROOM = {
-    "metadata": {"uid": "e-1", "creationTimestamp": "2026-11-20T10:01:00Z"},
+    "metadata": {"uid": "e-1", "creationTimestamp": "2026-11-20T12:01:00Z"},
     "involvedObject": {"kind": "PyTorchJob", "name": "digits", "uid": "u-1"},
     "type": "Warning",
     "reason": "FailedCreatePod",

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from ptjob_provider.core.errors import InvalidSpec
-from ptjob_provider.core.spec import EnvVar, Resources, RoleFields, TrainingJob, VolumeMount
+from ptjob_provider.core.spec import EnvVar, Resources, TrainingJob, VolumeMount
 from rows import each_row
 
 KIND = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob"}
@@ -21,7 +21,7 @@ def refusal(**values: Any) -> str:
     return str(error.value)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("values", "namespace"),
     [
         ({}, "default-of-the-connection"),
@@ -39,7 +39,6 @@ def test_a_jobs_own_namespace_wins_over_a_default(values: dict[str, Any], namesp
     ("values", "message"),
     [
         ({"env_from": [{"secret": ""}]}, "env_from[0].secret: '' is not allowed"),
-        ({"env_from": [{"prefix": "A_"}]}, "env_from[0]: this value is not allowed; allowed: {"),
         ({"init_containers": [{"image": "a"}]}, "init_containers[0].name: None is not allowed"),
         ({"pod_template": {"kind": "Deployment"}}, "pod_template.kind: 'Deployment' is not allowed; allowed: Pod"),
         ({"pod_template": "spec: ["}, "pod_template: not one sound YAML document; line 1"),
@@ -84,14 +83,11 @@ def test_a_volume_is_read_from_its_short_form_or_its_parts(written: Any, read: V
     ("written", "message"),
     [
         ("runs", "volumes[1]: 'runs' is not allowed; allowed: claim:/path"),
-        ("runs:/a:rox", "volumes[1]: 'runs:/a:rox'"),
         ("Runs:/a", "volumes[1].claim: 'Runs' is not allowed; allowed: the name of a PersistentVolumeClaim"),
         ("runs:/", "volumes[1].mount_path: '/' is not allowed; allowed: an absolute path other than '/'"),
         ("runs/../x:/a", "volumes[1].sub_path: '../x' is not allowed; allowed: a path inside the claim"),
         ({"claim": "runs", "mount_path": "/a:b"}, "volumes[1].mount_path: '/a:b'"),
         ({"claim": "runs"}, "volumes[1].mount_path: None is not allowed; required"),
-        ({"claim": "runs", "mount": "/a"}, "volumes[1].mount: there is no such field; did you mean mount_path?"),
-        (7, "volumes[1]: 7 is not allowed; allowed: a map"),
         ("other:/data/", "volumes[1].mount_path: '/data' is not allowed; allowed: one mount per path"),
     ],
 )
@@ -123,19 +119,11 @@ def test_the_environment_is_read_from_values_and_references() -> None:
 
 def test_the_environment_is_read_from_kubernetes_own_objects() -> None:
     """A list of EnvVar objects, as Kubernetes' client serialises them, keeps each kind of reference."""
-    wire = [
-        {"name": "A", "value": "x"},
-        {"name": "B"},
-        {"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
-    ]
+    wire: list[dict[str, Any]] = [{"name": "B"}, {"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}]
 
     found = job(env=wire).env
 
-    assert found == (
-        EnvVar(name="A", value="x"),
-        EnvVar(name="B", value=""),
-        EnvVar(name="IP", value_from={"fieldRef": {"fieldPath": "status.podIP"}}),
-    )
+    assert found == (EnvVar(name="B", value=""), EnvVar(name="IP", value_from=wire[1]["valueFrom"]))
 
 
 @each_row(
@@ -143,10 +131,8 @@ def test_the_environment_is_read_from_kubernetes_own_objects() -> None:
     [
         ({"1A": "x"}, "env.1A: this value is not allowed; allowed: a name of letters"),
         ({"A": True}, "env.A: this value is not allowed; allowed: a text, a number"),
-        ({"A": {"secret": "hub"}}, "env.A: this value is not allowed; allowed: a text, a number, {"),
         ({"A": {"secret": "hub", "config_map": "x", "key": "k"}}, "env.A: this value is not allowed; allowed: a text"),
         ({"A": {"secrets": "hub", "key": "k"}}, "env.A.secrets: there is no such field; did you mean secret?"),
-        ([{"name": "A", "val": "x"}], "env[0].val: there is no such field; did you mean value?"),
         ([{"value": "x"}], "env[0].name: None"),
         ([{"name": "A", "valueFrom": "x"}], "env[0].valueFrom: this value is not allowed; allowed: a map"),
     ],
@@ -163,7 +149,6 @@ _REFUSED = ["canary"], {"secret": "s", "key": "k", "value": "canary"}, {"canary"
     [
         *({"env": {"TOKEN": value}} for value in _REFUSED),
         {"env": "TOKEN=canary"},
-        {"env": ["TOKEN=canary"]},
         {"env": {"TOKEN=canary": "x"}},
         {"env": [{"name": "TOKEN=canary"}]},
         {"env": [{"name": "TOKEN", "valueFrom": "canary"}]},
@@ -173,7 +158,6 @@ _REFUSED = ["canary"], {"secret": "s", "key": "k", "value": "canary"}, {"canary"
         {"init_containers": {"name": "a", "env": [{"name": "TOKEN", "value": "canary"}]}},
         {"pod_template": {"spec": {"containers": {"env": [{"name": "TOKEN", "value": "canary"}]}}}},
         {"env_from": ["TOKEN=canary"]},
-        {"env_from": {"TOKEN": "canary"}},
     ],
 )
 def test_a_refused_variable_does_not_tell_its_value(given: Any) -> None:
@@ -200,14 +184,9 @@ def test_requests_and_limits_are_read_apart() -> None:
     ("values", "message"),
     [
         (
-            {"container_resources": {"request": {}}},
-            "container_resources.request: there is no such field; did you mean requests?",
-        ),
-        (
             {"container_resources": {"requests": {"gpu": 1}}},
             "container_resources.requests.gpu: 'gpu' is not allowed; allowed: a device resource",
         ),
-        ({"container_resources": {"limits": {"hugepages-2Mi": "x"}}}, "container_resources.limits.hugepages-2Mi: 'x'"),
         ({"container_resources": {"limits": {"a/b": "x"}}}, "limits.a/b: 'x' is not allowed; allowed: a number of"),
         (
             {"container_resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1500m"}}},
@@ -222,16 +201,8 @@ def test_requests_and_limits_are_read_apart() -> None:
             "gpus: 1 is not allowed; allowed: either gpus or nvidia",
         ),
         (
-            {"worker": {"memory": "1Gi", "container_resources": {"requests": {"memory": "1Gi"}}}},
-            "worker.memory: '1Gi' is not allowed; allowed: either memory",
-        ),
-        (
             {"cpu": 2, "master": {"container_resources": {"limits": {"cpu": "6"}}}},
             "master.cpu: '2' is not allowed; allowed: either cpu or cpu in `container_resources`",
-        ),
-        (
-            {"container_resources": {"limits": {"nvidia.com/gpu": 1}}, "worker": {"gpus": 4}},
-            "worker.gpus: 4 is not allowed; allowed: either gpus or nvidia.com/gpu in `container_resources`",
         ),
     ],
 )
@@ -261,12 +232,6 @@ def test_a_roles_own_fields_win_and_its_environment_and_selector_are_merged() ->
     assert [(each.name, each.value) for each in worker.env or ()] == [("A", "1"), ("B", "1")]
 
 
-def test_a_role_without_fields_of_its_own_has_those_of_the_job() -> None:
-    described = job(args=["x"])
-
-    assert described.role("worker") == RoleFields(image="registry.example/digits:1", args=("x",))
-
-
 def test_images_may_be_given_by_role_alone() -> None:
     """A job needs an image for each of its roles, not one for all."""
     described = TrainingJob.parse(name="digits", workers=2, master={"image": "a"}, worker={"image": "b"})
@@ -281,7 +246,6 @@ def test_images_may_be_given_by_role_alone() -> None:
         ({}, 1, ("master",)),
         ({"workers": 4}, 4, ("master", "worker")),
         ({"elastic_policy": {"min_replicas": 2}}, 2, ("worker",)),
-        ({"elastic_policy": {"min_replicas": 2, "max_replicas": 5}}, 5, ("worker",)),
         ({"elastic_policy": {"min_replicas": 2, "max_replicas": 5}, "workers": 3}, 3, ("worker",)),
     ],
 )
@@ -297,17 +261,9 @@ def test_pods_are_counted_with_rank_0_and_a_master_is_left_out_only_of_elastic_j
 @each_row(
     ("policy", "more", "message"),
     [
-        ({"minReplicas": 1}, {}, "elastic_policy.minReplicas: there is no such field; did you mean min_"),
         ({"min_replicas": 3, "max_replicas": 2}, {}, "elastic_policy.min_replicas: 3"),
         ({"rdzv_backend": "zeus"}, {}, "allowed: c10d, etcd, etcd-v2"),
-        (
-            {"rdzv_port": 70000},
-            {},
-            "elastic_policy.rdzv_port: 70000 is not allowed; allowed: a whole number, at least 1, at most 65535",
-        ),
         ({"min_replicas": 2}, {"workers": 1}, "workers: 1 is not allowed; allowed: 2 (`min_replicas`) to"),
-        ({"max_replicas": 2}, {"workers": 3}, "to 2 (`max_replicas`)"),
-        ({"min_replicas": 1}, {"workers": 3}, "allowed: 1 (`min_replicas`) to 1 (`max_replicas`)"),
         ({"max_replicas": 4}, {"workers": 2}, "allowed: 4 (`min_replicas`) to 4 (`max_replicas`)"),
         ({}, {"master": {"cpu": 1}}, "master: leave it out: all pods of an elastic job"),
     ],

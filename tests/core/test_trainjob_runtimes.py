@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from core.test_trainjob_rendering import patch, step
 from pods import NOW
 from ptjob_provider.core import kinds
 from ptjob_provider.core.code.program import command
@@ -75,21 +76,23 @@ def test_a_job_of_three_nodes_has_these_replicas_with_each_runtime_of_trainer() 
 
 
 @each_row(
-    ("policy", "nodes", "training"),
+    ("found", "nodes", "training"),
     [
-        (MPI, 3, {"launcher": 1, "node": 2}),
-        (MPI, 1, {"launcher": 1, "node": 1}),
-        ({"mpi": {"runLauncherAsNode": False}}, 3, {"launcher": 1, "node": 3}),
-        ({"mpi": {}}, None, {"launcher": 1, "node": 1}),
-        ({}, 3, {"launcher": 3}),
-        ({"numNodes": 4}, None, {"launcher": 4}),
+        (runtime(*LAUNCHER, **MPI), 3, {"launcher": 1, "node": 2}),
+        (runtime(*LAUNCHER, **MPI), 1, {"launcher": 1, "node": 1}),
+        (runtime(*LAUNCHER, mpi={"runLauncherAsNode": False}), 3, {"launcher": 1, "node": 3}),
+        (runtime(*LAUNCHER, mpi={}), None, {"launcher": 1, "node": 1}),
+        (runtime(*LAUNCHER), 3, {"launcher": 3}),
+        (runtime(*LAUNCHER, numNodes=4), None, {"launcher": 4}),
+        (runtime("trainer", trains="trainer", **MPI), 1, {"trainer": 1}),  # such as mpirun in a single pod
+        (runtime("node", **MPI), 3, {"node": 2}),
     ],
 )
 def test_the_number_of_pods_of_each_step_is_trainers(
-    policy: dict[str, Any], nodes: int | None, training: dict[str, int]
+    found: Manifest, nodes: int | None, training: dict[str, int]
 ) -> None:
     """A launcher that counts as a node takes one of them; Trainer makes at least one pod of `node`."""
-    assert steps_in(runtime(*LAUNCHER, **policy), nodes) == training
+    assert steps_in(found, nodes) == training
 
 
 def test_a_job_for_the_default_runtime_is_sent_as_it_was_rendered() -> None:
@@ -127,11 +130,10 @@ def test_mpirun_gives_the_ranks_of_its_processes() -> None:
 
 def test_mpirun_runs_a_manifest_whose_number_of_processes_is_a_word() -> None:
     """Trainer counts them by itself then."""
-    trainer = {"image": "i", "numNodes": 3, "numProcPerNode": "auto"}
-    spec = {"runtimeRef": {"name": "deepspeed-distributed"}, "trainer": trainer}
+    spec = {"runtimeRef": {"name": "deepspeed-distributed"}, "trainer": {"numProcPerNode": "auto"}}
     manifest = {"apiVersion": TRAINJOB.API_VERSION, "kind": "TrainJob", "spec": spec}
 
-    job = fitted(rendered(manifest=manifest, image=None, workers=None), shipped("deepspeed-distributed"))
+    job = fitted(rendered(manifest=manifest), shipped("deepspeed-distributed"))
 
     assert job["spec"]["trainer"]["numProcPerNode"] == "auto"
     assert steps_of(job) == {"launcher": 1, "node": 2}
@@ -145,25 +147,13 @@ def test_a_step_of_another_name_that_trains_is_where_the_job_is() -> None:
 
 def test_a_manifest_that_patches_the_launcher_is_sent_as_it_was_written() -> None:
     """Then it says of each step what it needs; ours is added to the launcher alone."""
-    own = [
-        {"name": step, "template": {"spec": {"template": {"spec": {"nodeSelector": {"pool": step}}}}}}
-        for step in LAUNCHER
-    ]
-    manifest = {
-        "apiVersion": "trainer.kubeflow.org/v1alpha1",
-        "kind": "TrainJob",
-        "metadata": {"name": "digits"},
-        "spec": {
-            "runtimeRef": {"name": "deepspeed-distributed"},
-            "trainer": {"numNodes": 2},
-            "runtimePatches": [
-                {"manager": "a.b/c", "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": own}}}}
-            ],
-        },
+    spec = {
+        "runtimeRef": {"name": "deepspeed-distributed"},
+        "runtimePatches": [patch("a.b/c", *(step(name, nodeSelector={"pool": name}) for name in LAUNCHER))],
     }
-    given = TrainingJob.parse(manifest=manifest, namespace="team", model="pvc://out/m.pt")
+    manifest = {"apiVersion": TRAINJOB.API_VERSION, "kind": "TrainJob", "spec": spec}
 
-    job = fitted(TRAINJOB.render(given, owner=OWNER, attempt=1).manifest, shipped("deepspeed-distributed"))
+    job = fitted(rendered(manifest=manifest, model="pvc://out/m.pt"), shipped("deepspeed-distributed"))
 
     pods = pods_of(job)
     assert pods["node"] == {"spec": {"nodeSelector": {"pool": "node"}}}
@@ -272,9 +262,3 @@ def test_steps_that_somebody_has_edited_are_read_from_the_status(text: str) -> N
     job["metadata"]["annotations"][STEPS_ANNOTATION] = text
 
     assert steps_of(job) == {"node": 3}
-
-
-def test_mpi_without_a_launcher_is_one_step() -> None:
-    """Such as mpirun in a single pod."""
-    assert steps_in(runtime("trainer", trains="trainer", **MPI), 1) == {"trainer": 1}
-    assert steps_in(runtime("node", **MPI), 3) == {"node": 2}
