@@ -234,34 +234,32 @@ async def test_a_note_does_not_hold_for_a_later_job_that_is_being_deleted() -> N
     assert store.to_report is None
 
 
+def replica_of(job: Manifest, hour: int = 10) -> Manifest:
+    """Return a replica of the job, created at this hour."""
+    meta = job["metadata"]
+    owner = {"apiVersion": "kubeflow.org/v1", "kind": job["kind"], "name": meta["name"], "uid": meta["uid"]}
+    at = {"creationTimestamp": f"2026-11-20T{hour}:00:00Z"}
+    return {"metadata": {"namespace": "team", "labels": meta["labels"], "ownerReferences": [owner], **at}}
+
+
 async def test_replicas_of_a_job_that_is_gone_are_waited_for() -> None:
     """A new job of the same name would inherit their state; the next attempt has another name.
 
     It goes on from the checkpoints that were written since the oldest of them was created.
     """
-    waited: list[int] = []
-
-    class Waiting(ScriptedBackend):
-        async def pods_gone(self, ref: JobRef) -> bool:
-            waited.append(self.created)
-            return await super().pods_gone(ref)
-
-    backend = Waiting()
+    backend = ScriptedBackend()
     first = await submit(backend)
-    meta = backend.jobs.pop((first.ref.namespace, first.ref.name))["metadata"]
-    owner = {"apiVersion": "kubeflow.org/v1", "kind": first.ref.kind, "name": first.ref.name, "uid": first.ref.uid}
-    of_owner = {"namespace": "team", "labels": meta["labels"], "ownerReferences": [owner]}
-    replicas = [{"metadata": {**of_owner, "creationTimestamp": f"2026-11-20T1{hour}:00:00Z"}} for hour in (1, 0, 2)]
-    other = {"metadata": {**of_owner, "ownerReferences": [], "creationTimestamp": "2026-11-20T13:00:00Z"}}
+    gone = backend.jobs.pop((first.ref.namespace, first.ref.name))
+    replicas, other = [replica_of(gone, hour) for hour in (11, 10, 12)], replica_of(gone, 13)
+    other["metadata"]["ownerReferences"] = []
     backend.pods_stay = 3
 
     job = replace(JOB, checkpoints="pvc://models/checkpoints")
     store = await recall(backend, "team", OWNER, is_repeated=False, replicas=[other, *replicas])
     second = await ensure_submitted(backend, job, owner=OWNER, store=store)
 
-    assert (second.attempt, backend.deleted) == (2, [])
+    assert (second.attempt, backend.deleted, backend.pods_stay) == (2, [], -1)
     assert second.ref.name != first.ref.name
-    assert waited == [1, 1, 1, 1]
     assert [since.isoformat() for _, _, since in backend.looks] == ["2026-11-20T10:00:00+00:00"]
 
 
@@ -271,10 +269,7 @@ async def test_the_kind_of_an_earlier_tries_job_has_to_be_listed(source: str) ->
     backend = ScriptedBackend()
     backend.refusals["list PyTorchJob"] = [PermissionDenied("cannot list pytorchjobs", code=403)] * 2
     first = await ensure_submitted(backend, JOB, owner=OWNER, store=RecalledAttempts(None))
-    owner = {"apiVersion": "kubeflow.org/v1", "kind": first.ref.kind, "name": first.ref.name, "uid": first.ref.uid}
-    meta = backend.jobs[first.ref.namespace, first.ref.name]["metadata"]
-    at = {"creationTimestamp": "2026-11-20T10:00:00Z"}
-    replica = {"metadata": {"namespace": "team", "labels": meta["labels"], "ownerReferences": [owner], **at}}
+    replica = replica_of(backend.jobs[first.ref.namespace, first.ref.name])
     seen: dict[str, Any] = {"notes": [note(first, Outcome.FAILED).to_text()], "replicas": [replica]}
 
     with pytest.raises(PermissionDenied):

