@@ -254,10 +254,7 @@ def test_a_pod_for_somebody_who_looks_ends_by_itself() -> None:
 
 def test_a_folder_that_nobody_knows_is_not_looked_for() -> None:
     """A job without declared events; the message gives the remedy."""
-    known = TensorBoardView(namespace="n", plan=TensorBoardPlan(claim="runs", path="", image="tb:2"))
-
-    check_located(known)
-    assert known.plan.image == "tb:2"
+    check_located(TensorBoardView(namespace="n", plan=TensorBoardPlan(claim="runs", path="")))
     with pytest.raises(InvalidSpec, match=r"ptjob tensorboard pvc://CLAIM/PATH"):
         check_located(TensorBoardView(namespace="n", plan=TensorBoardPlan(claim="", path="")))
 
@@ -270,12 +267,3 @@ def test_t9k_is_asked_for_the_tensorboard_in_its_own_fields() -> None:
     assert given["spec"]["tensorboardSpec"] == {"image": "digits:1", "trainingLogFilesets": ["t9k://pvc/runs/team/tb"]}
     assert other["spec"]["tensorboardSpec"] == {"image": "tb:1", "trainingLogFilesets": ["t9k://pvc/runs/"]}
     assert "tensorboardSpec" not in rendered(kind="PyTorchTrainingJob")["spec"]
-
-
-def test_the_tensorboard_of_a_trainjob_is_made_like_that_of_a_pytorchjob() -> None:
-    job, plan = beside(kind="TrainJob")
-    made = deployment(job, plan, is_held_by_one_node=False)
-
-    assert (plan.claim, plan.path) == ("runs", "team/tb")
-    assert made["metadata"]["ownerReferences"][0]["kind"] == "TrainJob"
-    assert made["spec"]["template"]["spec"]["containers"][0]["image"] == "digits:1"

@@ -17,14 +17,12 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from api_server_stand_in import SILENT, stand_in_api_server
-from ptjob_provider.core import kinds
+from core.test_tensorboard import beside
 from ptjob_provider.core.errors import ClusterError, InvalidSpec
-from ptjob_provider.core.identity import Owner
 from ptjob_provider.core.inspector import TensorBoardView
 from ptjob_provider.core.kubernetes.client.http import shared_client
 from ptjob_provider.core.kubernetes.client.port_forward import tunnel
 from ptjob_provider.core.kubernetes.tensorboard.view import shown
-from ptjob_provider.core.spec import TrainingJob
 from ptjob_provider.core.tensorboard import TensorBoardPlan
 from rows import each_row
 
@@ -46,14 +44,7 @@ def pods(*items: dict[str, Any]) -> tuple[int, dict[str, Any]]:
 
 def asked(*, url: str = "http://10.0.0.7:30131/", **how: Any) -> TensorBoardView:
     """Return a view of a job whose TensorBoard has this address."""
-    wanted = TrainingJob.parse(
-        name="digits", namespace="team", image="digits:1", tfevents="pvc://runs/tb", tensorboard=True
-    )
-    owner = Owner(instance="test", ids={}, labels={})
-    job = kinds.DEFAULT.render(wanted, owner=owner, attempt=1, exact_name=True).manifest
-    job["metadata"] |= {"uid": "u-1"}
-    plan = TensorBoardPlan.of(job)
-    assert plan is not None
+    job, plan = beside(namespace="team")
     job["metadata"]["annotations"] |= replace(plan, url=url).annotation
     return TensorBoardView(**{"namespace": "team", "plan": replace(plan, image="digits:1"), "job": job, **how})
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from statistics import median, quantiles
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -39,11 +40,24 @@ def stamp(second: float) -> str:
     return f"2026-11-20T10:{int(second) // 60:02}:{second % 60:06.3f}Z"
 
 
+def line(text: str, second: float = 0, **more: Any) -> LogLine:
+    return LogLine(text=text, timestamp=stamp(second), **{"cursor": CURSOR, **more})
+
+
 def after(*texts: str, pattern: LinePattern | None = None) -> Progress | None:
     """Return the state after these lines, one a second."""
     reader = ProgressReader(pattern)
     for second, text in enumerate(texts):
-        reader.feed(LogLine(text=text, timestamp=stamp(second), cursor=CURSOR))
+        reader.feed(line(text, second))
+    return reader.progress
+
+
+def state_of(*lines: LogLine | str) -> Progress:
+    """Return the state after these lines, or after these texts, one a second."""
+    reader = ProgressReader()
+    for second, each in enumerate(lines):
+        reader.feed(each if isinstance(each, LogLine) else line(each, second))
+    assert reader.progress is not None
     return reader.progress
 
 
@@ -110,7 +124,6 @@ FORMS: dict[str, tuple[str, dict[str, float]]] = {
         "    1/10      2.5G      1.0      0.4      1.0       10        640: 50% ━━━━━━────── 8/16 2.8it/s 2.9s<2.9s",
         {"step": 8, "total": 16, "epoch": 1, "epochs": 10},
     ),
-    "words": ("step 15/45", {"step": 15, "total": 45}),
     "words and a loss": ("step 15/45 loss: 0.25", {"step": 15, "total": 45, "loss": 0.25}),
     "epochs": ("epoch 3/12 loss=0.3", {"epoch": 3, "epochs": 12, "loss": 0.3}),
     "epoch and step": (
@@ -194,15 +207,8 @@ def test_a_bar_of_keras_is_the_trainings_once_in_an_epoch() -> None:
     bar = "{}/32 [=====>........................] - 4s 100ms/step - loss: 0.5"
 
     assert steps(bar.format(9), "Epoch 1/2", bar.format(5), bar.format(32), bar.format(6)) == [None, None, 5, 32, 32]
-    assert after("Epoch 1/2", bar.format(5)) == Progress(
-        step=5,
-        total=32,
-        epoch=1,
-        epochs=2,
-        source="bar",
-        metrics={"loss": 0.5},
-        at=stamp(1),
-    )
+    state = state_of("Epoch 1/2", bar.format(5))
+    assert (state.step, state.total, state.epoch, state.epochs, state.source) == (5, 32, 1, 2, "bar")
 
 
 def test_another_bar_with_another_total_is_not_the_training() -> None:
@@ -221,21 +227,20 @@ def test_an_epoch_may_have_another_number_of_steps() -> None:
 
 def test_a_step_goes_back_with_a_new_epoch_or_when_three_lines_say_so() -> None:
     """Torchrun starts the ranks again in the same container; one line that says less may be something else."""
-    line = "step {} loss: 0.5"
+    said = "step {} loss: 0.5"
 
-    assert steps(*map(line.format, (50, 40, 51))) == [50, 50, 51]
-    assert steps(*map(line.format, (50, 40, 41, 42, 43))) == [50, 50, 50, 42, 43]
-    assert steps(*map(line.format, (50, 40, 39, 40, 41))) == [50, 50, 50, 50, 41]
+    assert steps(*map(said.format, (50, 40, 51))) == [50, 50, 51]
+    assert steps(*map(said.format, (50, 40, 41, 42, 43))) == [50, 50, 50, 42, 43]
+    assert steps(*map(said.format, (50, 40, 39, 40, 41))) == [50, 50, 50, 50, 41]
     assert steps("epoch 1, step 50, loss: 1", "epoch 2, step 1, loss: 1") == [50, 1]
 
 
 def test_the_best_source_of_steps_is_believed() -> None:
-    bar, line = "Training:  5%|▌ | {}/100 [00:20<06:20, 4.0it/s]", "step {} loss: 0.5"
-    state = after(bar.format(5), line.format(7))
+    bar, words = "Training:  5%|▌ | {}/100 [00:20<06:20, 4.0it/s]", "step {} loss: 0.5"
+    state = state_of(bar.format(5), words.format(7))
 
-    assert state is not None
     assert (state.step, state.source) == (5, "bar")
-    assert steps(line.format(7), bar.format(5), line.format(8)) == [7, 5, 5]
+    assert steps(words.format(7), bar.format(5), words.format(8)) == [7, 5, 5]
 
 
 def test_a_heading_of_an_epoch_ends_the_steps_of_the_last() -> None:
@@ -243,65 +248,51 @@ def test_a_heading_of_an_epoch_ends_the_steps_of_the_last() -> None:
 
 
 def test_a_container_that_was_started_again_begins_a_new_training() -> None:
-    reader = ProgressReader()
-    reader.feed(LogLine(text="step 50 loss: 1", timestamp=stamp(0), cursor=CURSOR))
-    again = reader.feed(LogLine(text="step 1 loss: 1", timestamp=stamp(1), cursor=replace(CURSOR, restart_count=1)))
+    again = line("step 1 loss: 1", 1, cursor=replace(CURSOR, restart_count=1))
 
-    assert again is not None
-    assert again.step == 1
+    assert state_of(line("step 50 loss: 1"), again).step == 1
 
 
 def test_the_last_state_of_an_overwritten_line_counts_and_notices_do_not() -> None:
-    reader = ProgressReader()
     bar = "\rTraining: 5%|▌| 5/100 [00:20<06:20, 4.0it/s]\rTraining: 6%|▌| 6/100 [00:20<06:20, 4.0it/s]\r"
-    reader.feed(LogLine(text=bar, timestamp=stamp(0), cursor=CURSOR))
-    progress = reader.feed(LogLine(text="step 9/10 loss: 1", timestamp=stamp(0), cursor=CURSOR, notice=True))
 
-    assert progress is not None
-    assert (progress.step, progress.total) == (6, 100)
+    state = state_of(line(bar), line("step 9/10 loss: 1", notice=True))
+
+    assert (state.step, state.total) == (6, 100)
 
 
 def test_rate_and_time_left_are_measured_where_no_line_says_them() -> None:
-    state = after("step 10/100 loss: 1", "step 12/100 loss: 1", "step 14/100 loss: 1")
+    state = state_of("step 10/100 loss: 1", "step 12/100 loss: 1", "step 14/100 loss: 1")
 
-    assert state is not None
     assert (state.rate, state.eta) == (2.0, 43.0)
 
 
 def test_the_time_left_has_pauses_and_not_what_was_before_the_first_step() -> None:
     """A bar's own rate is of its last steps, and a compilation is not repeated."""
     bar = "Training:  5%|▌ | {}/100 [00:20<06:20,  1.00it/s]"
-    reader = ProgressReader()
-    for step, second in ((0, 0), (1, 60), (2, 61), (3, 70), (4, 72)):
-        reader.feed(LogLine(text=bar.format(step), timestamp=stamp(second), cursor=CURSOR))
 
-    assert reader.progress is not None
-    assert (reader.progress.rate, reader.progress.eta) == (1.0, 384.0)
+    state = state_of(*(line(bar.format(step), second) for step, second in enumerate((0, 60, 61, 70, 72))))
+
+    assert (state.rate, state.eta) == (1.0, 384.0)
 
 
 def test_the_time_left_is_measured_by_the_bars_clock_where_its_states_came_late() -> None:
     """Containerd hands over 16 KiB of a line once 20 have been written, with the time of that moment."""
     bar = "Training:  5%|▌ | {}/1500 [{}<04:28,  4.62it/s]"
-    reader = ProgressReader()
-    for second, text in ((67, bar.format(250, "00:50")), (105, bar.format(500, "01:40"))):
-        reader.feed(LogLine(text=text, timestamp=stamp(second), cursor=CURSOR))
 
-    assert reader.progress is not None
-    assert reader.progress.eta == 200.0
+    state = state_of(line(bar.format(250, "00:50"), 67), line(bar.format(500, "01:40"), 105))
+
+    assert state.eta == 200.0
 
 
 def test_the_time_left_goes_on_while_lines_have_a_loss_and_no_step() -> None:
     """A node holds back the bar of Hugging Face's Trainer, and not its lines with the loss."""
-    reader = ProgressReader()
-    bar = "Training:  5%|▌ | {}/100 [00:20<06:20,  1.00it/s]"
-    for second, text in ((0, bar.format(10)), (10, bar.format(20)), (40, "{'loss': 0.5, 'epoch': 0.5}")):
-        reader.feed(LogLine(text=text, timestamp=stamp(second), cursor=CURSOR))
-    meanwhile = reader.progress
-    reader.feed(LogLine(text="{'loss': 0.4, 'epoch': 0.9}", timestamp=stamp(100), cursor=CURSOR))
+    bar, loss = "Training:  5%|▌ | {}/100 [00:20<06:20,  1.00it/s]", "{'loss': 0.5, 'epoch': 0.5}"
+    lines = [line(bar.format(10)), line(bar.format(20), 10), line(loss, 40)]
 
-    assert meanwhile is not None
-    assert reader.progress is not None
-    assert (meanwhile.step, meanwhile.eta, reader.progress.eta) == (20, 50.0, 0.0)
+    meanwhile, later = state_of(*lines), state_of(*lines, line(loss, 100))
+
+    assert (meanwhile.step, meanwhile.eta, later.eta) == (20, 50.0, 0.0)
 
 
 def test_the_time_left_after_a_tenth_of_a_run_is_near_the_truth() -> None:
@@ -333,7 +324,7 @@ def test_numbers_behind_a_bar_are_no_metrics() -> None:
 
 
 def test_the_rate_in_a_line_is_used() -> None:
-    assert [getattr(read_line(FORMS[form][0]), "rate", None) for form in ("tqdm", "seconds per step", "words")] == [
+    assert [getattr(read_line(FORMS[form][0]), "rate", None) for form in ("tqdm", "seconds per step", "epochs")] == [
         10.0,
         0.25,
         None,
@@ -342,31 +333,25 @@ def test_the_rate_in_a_line_is_used() -> None:
 
 def test_a_state_of_a_long_line_has_the_time_that_its_bar_says() -> None:
     """A node gives all states of a line that has not ended the time of the first ones."""
-    reader = ProgressReader()
-    seen = []
-    for elapsed in ("00:20", "01:30", "00:10"):  # the last one is of the next epoch's bar
-        text = f"\rEpoch 3:  22%|██▏ | 4/18 [{elapsed}<01:02,  4.47s/it]"
-        reader.feed(LogLine(text=text, timestamp=stamp(21), cursor=CURSOR, continues=True))
-        seen.append(reader.progress and nanoseconds(reader.progress.at) - nanoseconds(stamp(21)))
-    reader.feed(LogLine(text="Epoch 5:  22%|██▏ | 4/18 [05:00<01:02,  4.47s/it]", timestamp=stamp(110), cursor=CURSOR))
+    bar = "\rEpoch 3:  22%|██▏ | 4/18 [{}<01:02,  4.47s/it]"
+    states = [line(bar.format(elapsed), 21, continues=True) for elapsed in ("00:20", "01:30", "00:10")]
 
-    assert seen == [0, 70_000_000_000, 80_000_000_000]
-    assert reader.progress is not None
-    assert reader.progress.at == stamp(110)
+    seen = [nanoseconds(state_of(*states[: end + 1]).at) - nanoseconds(stamp(21)) for end in range(3)]
+
+    assert seen == [0, 70_000_000_000, 80_000_000_000]  # the last one is of the next epoch's bar
+    assert state_of(*states, line("Epoch 5:  22%|██▏ | 4/18 [05:00<01:02,  4.47s/it]", 110)).at == stamp(110)
 
 
 def test_the_rate_of_an_epoch_is_not_measured_across_its_beginning() -> None:
-    state = after(*(f"epoch {epoch}, step {step}/9, loss: 1" for epoch in (1, 2) for step in (1, 2)))
+    state = state_of(*(f"epoch {epoch}, step {step}/9, loss: 1" for epoch in (1, 2) for step in (1, 2)))
 
-    assert state is not None
     assert state.rate == 1.0
 
 
 def test_few_metrics_are_kept_and_the_newest_stay() -> None:
     """A log may name thousands."""
-    state = after(*(f"step {number} m{number}: 1.0" for number in range(MAX_METRICS + 5)))
+    state = state_of(*(f"step {number} m{number}: 1.0" for number in range(MAX_METRICS + 5)))
 
-    assert state is not None
     assert list(state.metrics) == [f"m{number}" for number in range(5, MAX_METRICS + 5)]
 
 
@@ -394,9 +379,8 @@ def test_no_number_ends_the_reader_or_whoever_shows_it(form: str) -> None:
 
 
 def test_a_state_survives_json() -> None:
-    state = after("epoch 1/3, step 5/9, loss: 0.5")
+    state = state_of("epoch 1/3, step 5/9, loss: 0.5")
 
-    assert state is not None
     assert Progress.from_dict(json.loads(json.dumps(state.to_dict()))) == state
 
 
