@@ -29,14 +29,8 @@ NO_ANSWER = OutputsNotVerified("the probe pod gave no answer")
 
 
 def described(kind: str | None = "PyTorchJob", **values: Any) -> TrainingJob:
-    fields = {
-        "name": "digits",
-        "image": "digits:1",
-        "workers": 2,
-        "volumes": ["runs:/data"],
-        "checkpoints": "/data/ckpt",
-    }
-    return TrainingJob.parse(**{**fields, "kind": kind, **values})
+    fields = {"name": "digits", "image": "digits:1", "workers": 2, "kind": kind}
+    return TrainingJob.parse(**{**fields, "volumes": ["runs:/data"], "checkpoints": "/data/ckpt", **values})
 
 
 class Task:
@@ -64,11 +58,15 @@ class Task:
         return [each.get("PTJOB_RESUME_FROM") for each in values]
 
 
-async def test_the_first_attempt_has_no_checkpoint_to_go_on_from() -> None:
-    """Nothing is looked at: a pod would cost seconds, and what is there is another training's."""
-    task = Task()
+@pytest.mark.parametrize(("checkpoints", "attempts"), [("/data/ckpt", 1), (None, 2)])
+async def test_a_first_attempt_or_one_without_declared_checkpoints_is_not_looked_at(
+    checkpoints: str | None, attempts: int
+) -> None:
+    """A pod would cost seconds, and what is there is another training's."""
+    task = Task(described(checkpoints=checkpoints))
 
-    await task.attempt()
+    for _ in range(attempts):
+        await task.attempt()
 
     assert (task.variables(), task.backend.looks, task.told) == ([None, None], [], [])
 
@@ -104,15 +102,6 @@ async def test_without_a_complete_checkpoint_the_variable_is_absent_and_the_log_
     assert "no complete checkpoint is below pvc://runs/ckpt" in sentence
     assert "skipped checkpoint-9: optimizer.pt is cut" in sentence
     assert "2 of before the task's first attempt" in sentence
-
-
-async def test_a_job_without_declared_checkpoints_is_not_looked_at() -> None:
-    task = Task(described(checkpoints=None))
-    await task.attempt()
-
-    await task.attempt()
-
-    assert (task.variables(), task.backend.looks, task.told) == ([None, None], [], [])
 
 
 async def test_a_cleared_task_trains_anew() -> None:

@@ -97,22 +97,9 @@ def reached(*steps: int | None) -> list[Steps]:
 @each_row(
     ("steps", "limit", "expected"),
     [
-        (
-            (837, 820, 837),
-            2,
-            "2 attempts in a row reached no step beyond 837, to which attempt 1 had come",
-        ),
-        (
-            (700, 1837, None, 1837),
-            1,
-            "the last attempt reached no step beyond 1,837, to which attempt 2 had come",
-        ),
+        ((837, 820, 837), 2, "2 attempts in a row reached no step beyond 837, to which attempt 1 had come"),
+        ((700, 1837, None, 1837), 1, "the last attempt reached no step beyond 1,837, to which attempt 2 had come"),
         ((837, 820), 2, ""),
-        ((837, 820, 838), 2, ""),
-        ((837, 820, 837, None), 2, ""),  # the last one has said nothing
-        ((837, 820, 837), 0, ""),
-        ((837,), 1, ""),
-        ((None, None, None), 1, ""),
     ],
 )
 def test_the_last_attempt_says_how_far_all_came(steps: tuple[int | None, ...], limit: int, expected: str) -> None:

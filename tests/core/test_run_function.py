@@ -102,8 +102,6 @@ def returned(text: str, *args: Any, cwd: Path, **environ: str) -> Ended:
 @each_row(
     ("args", "kwargs"),
     [
-        ([], {}),
-        ([Config(0.1, [Layer(1), Layer(2, (Mode.FAST, Mode.SLOW))], Path("/data"))], {}),
         ([Config(1.5, []), Mode.SLOW, Mode.FAST], {"mode": Mode.SLOW}),
         ([None], {"pair": (2, "b"), "many": [(1, 2), ()], "named": {"x": Layer(3)}}),
         ([], {"at": datetime(2026, 1, 2, 3, tzinfo=UTC), "day": date(2026, 1, 2), "place": Path("a")}),
@@ -196,16 +194,13 @@ def test_a_call_that_the_function_does_not_take_is_refused(kwargs: dict[str, Any
     [
         Model(),
         (1, 2),
-        [(1, 2)],
         {"a": (1,)},
         {1: 2},
         Path("a"),
         Mode.FAST,
-        Layer(1),
         float("nan"),
         datetime(2026, 1, 1, tzinfo=UTC),
         b"bytes",
-        {1, 2},
     ],
 )
 def test_a_value_that_would_arrive_as_another_is_refused(value: Any) -> None:
@@ -238,7 +233,6 @@ def test_a_value_that_does_not_fit_its_hint_is_refused() -> None:
         ("[float('nan'), float('inf'), -float('inf')]", ["NaN", "Infinity", "-Infinity"]),
         ("Best(0.5, pathlib.Path('/data/model.pt'))", {"loss": 0.5, "path": "/data/model.pt"}),
         ("{'loss': Scalar()}", {"loss": 2.5}),
-        ("0", 0),
         ("None", None),
     ],
 )
@@ -353,11 +347,6 @@ def test_an_exception_names_the_authors_file_and_line(tmp_path: Path) -> None:
 @each_row(
     ("text", "last", "place"),
     [
-        (
-            "import no_such_package\ndef train(): return no_such_package",
-            "ModuleNotFoundError: No module",
-            "line 1, in <mod",
-        ),
         ("def train(a=1 / 0): return a", "ZeroDivisionError: division by zero", "line 1, in <module>"),
         ("def train(a): pass", "TypeError: missing a required argument: 'a'", "in main"),
     ],

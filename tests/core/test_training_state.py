@@ -29,7 +29,7 @@ from ptjob_provider.core.run.follow import follow
 from ptjob_provider.core.run.progress import JobProgress
 from ptjob_provider.core.run.training_state import MAX_SIZE, TrainingState
 from ptjob_provider.core.status import JobPhase, JobStatus
-from ptjob_provider.core.training_progress import LinePattern, ProgressReader, of_trainer
+from ptjob_provider.core.training_progress import ProgressReader, of_trainer
 from rows import each_row
 
 if TYPE_CHECKING:
@@ -41,23 +41,28 @@ EARLIER = {"attempt": 1, "job": "team/digits-1", "cause": "node_lost", "first_st
 EARLIER |= {"started": "2026-11-20T12:00:00+00:00"}
 
 
-def lines(*texts: str, begin: int = 0, pod_uid: str = "p") -> list[LogLine]:
+def lines(*texts: str, begin: int = 0) -> list[LogLine]:
     """Return these lines of rank 0, one a second."""
     stamps = [f"2026-11-20T12:01:{second:02}Z" for second in range(begin, begin + len(texts))]
-    cursor = LogCursor(pod_uid=pod_uid, container="pytorch", restart_count=0, timestamp="", ordinal=0)
+    cursor = LogCursor(pod_uid="p", container="pytorch", restart_count=0, timestamp="", ordinal=0)
     return [
         LogLine(text=text, timestamp=stamp, cursor=replace(cursor, timestamp=stamp))
         for text, stamp in zip(texts, stamps, strict=True)
     ]
 
 
-def state_after(*taken: LogLine, pattern: LinePattern | None = None) -> TrainingState:
+def state_after(*taken: LogLine) -> TrainingState:
     """Return the state of a followed job after these lines."""
-    state = TrainingState(pattern)
+    state = TrainingState(None)
     state.known = JobProgress(submission=submission(), mask=str)
     for line in taken:
         state.take(line)
     return state
+
+
+def known_of(state: TrainingState) -> JobProgress:
+    assert state.known is not None
+    return state.known
 
 
 TRAINING = [f"step {number}/45 loss={1 / number}" for number in range(3, 9)]
@@ -73,15 +78,18 @@ async def outcome_of(*worlds: Observation, texts: list[str] = TRAINING, **option
 
 
 async def test_the_outcome_has_the_last_state_of_the_training_and_of_its_replicas() -> None:
+    """And the summaries of earlier attempts, from the job."""
     ended = [pod(MASTER, exited(0), phase="Succeeded"), pod(WORKER, exited(0), phase="Succeeded")]
+
+    earlier = {EARLIER_ANNOTATION: json.dumps([EARLIER])}
 
     outcome, _ = await outcome_of(
         Observation(job=job("Running"), pods=[pod(MASTER, RUNS), pod(WORKER, RUNS)]),
-        Observation(job=job("Running", "Succeeded"), pods=ended),
+        Observation(job=job("Running", "Succeeded", annotations=earlier), pods=ended),
     )
 
     told = outcome.progress
-    expected = {"uid": "u-1", "attempt": 1, "phase": "Succeeded", "waits": "", "attempts": []}
+    expected = {"uid": "u-1", "attempt": 1, "phase": "Succeeded", "waits": "", "attempts": [EARLIER]}
     assert told.items() >= {**expected, "step": 8, "total": 45, "first_step": 3, "source": "line"}.items()
     assert told["metrics"] == {"loss": 0.125}
     assert (told["curve"]["step"], told["curve"]["metrics"]["loss"][:2]) == ([*range(3, 9)], [0.333333, 0.25])
@@ -129,8 +137,7 @@ async def test_a_later_attempt_says_once_where_it_went_on() -> None:
     """At its first step, by the step of its checkpoint and the steps of the attempt before."""
     notes = {CHECKPOINT_ANNOTATION: "2", EARLIER_ANNOTATION: json.dumps([{**EARLIER, "rate": 0.5}])}
     running = Observation(job=job("Running", annotations=notes), pods=[pod(MASTER, RUNS), pod(WORKER, RUNS)])
-    ended = [pod(MASTER, exited(0), phase="Succeeded"), pod(WORKER, exited(0), phase="Succeeded")]
-    backend, sink = showing(running, Observation(job=job("Running", "Succeeded"), pods=ended)), ListSink()
+    backend, sink = showing(running, Observation(job=job("Running", "Succeeded"))), ListSink()
     backend.lines = lines(*TRAINING)
 
     await follow(backend, submission(), sink=sink, state=TrainingState())
@@ -203,8 +210,7 @@ async def test_a_replica_that_was_started_again_runs_and_has_a_restart() -> None
 
 def test_a_job_whose_pods_wait_says_why() -> None:
     state = state_after()
-    assert state.known is not None
-    state.known.waiting.reason = "no node has 8 GPUs"
+    known_of(state).waiting.reason = "no node has 8 GPUs"
 
     told = state.to_dict()
 
@@ -218,8 +224,7 @@ def test_a_state_is_empty_before_the_job_is_followed() -> None:
 
 def test_a_secret_in_the_tag_of_a_metric_is_masked() -> None:
     state = state_after(*lines("step 3/45 secret=0.5"))
-    assert state.known is not None
-    state.known.mask = lambda text: text.replace("secret", "***")
+    known_of(state).mask = lambda text: text.replace("secret", "***")
 
     told = state.to_dict()
 
@@ -235,9 +240,8 @@ def test_the_version_changes_with_progress_and_observations_only() -> None:
     state.take(lines("step 4/45", begin=2)[0])
 
     assert (before == unchanged, before == state.version) == (True, False)
-    assert state.known is not None
     read = state.version
-    state.known.status = JobStatus(phase=JobPhase.RUNNING)
+    known_of(state).status = JobStatus(phase=JobPhase.RUNNING)
     assert state.version != read
 
 
@@ -315,13 +319,13 @@ def test_any_state_fits_into_its_limit(tags: list[str], replicas: int, text: str
     state = state_after(
         *lines(*(json.dumps({"step": step, "loss": 1.0, **dict.fromkeys(tags, 0.1)}) for step in "123"))
     )
-    assert state.known is not None
+    known = known_of(state)
     state.earlier = [{"attempt": 1, "message": text}]
-    state.known.submission = replace(submission(), ranks={name: rank for rank, name in enumerate(names)})
+    known.submission = replace(submission(), ranks={name: rank for rank, name in enumerate(names)})
     ends = tuple(Termination(replica=name, key=name, exit_code=1, reason=text) for name in names)
-    state.known.record = PodHistory(terminations=ends, nodes=tuple((name, "node" * 60, "") for name in names))
-    state.known.waiting.reason = text
-    state.known.noted = replace(UNKNOWN, replica=f"digits-worker-{failed}")
+    known.record = PodHistory(terminations=ends, nodes=tuple((name, "node" * 60, "") for name in names))
+    known.waiting.reason = text
+    known.noted = replace(UNKNOWN, replica=f"digits-worker-{failed}")
 
     told = state.to_dict()
 
@@ -372,11 +376,3 @@ def test_what_trainer_reports_counts_before_the_log() -> None:
 )
 def test_a_job_of_which_trainer_reports_nothing_is_read_from_its_log(found: Manifest) -> None:
     assert of_trainer(found) is None
-
-
-async def test_summaries_of_earlier_attempts_are_read_from_the_job() -> None:
-    found = job("Succeeded", annotations={EARLIER_ANNOTATION: json.dumps([EARLIER])})
-
-    outcome, _ = await outcome_of(Observation(job=found))
-
-    assert outcome.progress["attempts"] == [EARLIER]

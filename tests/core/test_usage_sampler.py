@@ -19,10 +19,12 @@ from ptjob_provider.core.kubernetes.client.http import shared_client
 from ptjob_provider.core.kubernetes.informer.cache import JobCache
 from ptjob_provider.core.kubernetes.informer.usage_sampler import UsageSampler
 from ptjob_provider.core.kubernetes.inspector import ClusterInspector
+from rendered import render
 from rows import each_row
 
 if TYPE_CHECKING:
     from api_server_stand_in import StandInApiServer
+    from ptjob_provider.core.identity import Manifest
 
 pytestmark = pytest.mark.skips_waits
 
@@ -167,21 +169,13 @@ def test_an_interval_is_a_time() -> None:
         ClusterConfig(usage_interval=-1)
 
 
-def digits() -> tuple[dict[str, Any], dict[str, Any]]:
+def digits() -> tuple[Manifest, Manifest]:
     """Return a job of one replica, and the list with its pod."""
-    template = {"spec": {"containers": [{"name": "pytorch", "image": "i"}]}}
-    job = {
-        "kind": "PyTorchJob",
-        "apiVersion": "kubeflow.org/v1",
-        "metadata": {"name": "digits", "namespace": "team", "uid": "uid-digits"},
-        "spec": {"pytorchReplicaSpecs": {"Master": {"replicas": 1, "template": template}}},
-    }
+    job = render(namespace="team", exact_name=True).manifest
+    job["metadata"]["uid"] = "uid-digits"
     owner = {"kind": "PyTorchJob", "name": "digits", "uid": "uid-digits", "controller": True}
-    pod = {
-        "metadata": {"name": "digits-master-0", "namespace": "team", "uid": "p", "ownerReferences": [owner]},
-        "spec": {"nodeName": "n", **template["spec"]},
-        "status": {"phase": "Running"},
-    }
+    meta = {"name": "digits-master-0", "namespace": "team", "uid": "p", "ownerReferences": [owner]}
+    pod = {"metadata": meta, "spec": {"nodeName": "n", "containers": []}, "status": {"phase": "Running"}}
     return job, {"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": [pod]}
 
 
