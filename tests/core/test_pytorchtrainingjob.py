@@ -372,17 +372,13 @@ def test_the_replicas_are_numbered_through_all_roles() -> None:
 
 
 def test_the_log_is_the_first_containers_where_none_is_called_python() -> None:
-    state = {"running": {"startedAt": "2026-11-20T10:00:00Z"}}
-    found = {
-        "metadata": {"name": POD, "uid": "p"},
-        "spec": {"containers": [{"name": "pytorch"}, {"name": "sidecar"}]},
-        "status": {"containerStatuses": [{"name": "sidecar", "state": {}}, {"name": "pytorch", "state": state}]},
-    }
+    found = pods.pod(pods.container({}, name="sidecar"), pods.container(pods.RUNNING, name="pytorch"))
+    found["spec"] = {"containers": [{"name": "pytorch"}, {"name": "sidecar"}]}
 
     run = runs.newest(found, PYTORCHTRAININGJOB.CONTAINER)
 
     assert run is not None
-    assert (run.container, run.pod) == ("pytorch", POD)
+    assert (run.container, run.pod) == ("pytorch", pods.POD)
 
 
 def test_an_existing_job_can_be_paused_and_cleaned_up_but_not_expired() -> None:

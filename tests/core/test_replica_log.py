@@ -100,21 +100,9 @@ async def test_a_file_that_was_rotated_while_its_stream_was_broken_is_reported()
     assert await texts(node) == ["at 2.0", "at 2.5", gone(at(2.5), "its end", ROTATED)]
 
 
-async def test_a_snapshot_of_a_log_reports_a_gap() -> None:
-    """A worker that resumes adds the tail, and reports what is missing before it."""
-    found = [line async for line in log_of(ScriptedNode(runs=[run(9.0)])).snapshot(place(2.5))]
-
-    assert [line.notice for line in found] == [True, False]
-    assert found[0].cursor == place(2.5)
-
-
 @pytest.mark.parametrize(
     "since",
-    [
-        None,
-        place(2.5, ordinal=-1),
-        place(1.5, restart_count=1),
-    ],
+    [None, place(2.5, ordinal=-1), place(1.5, restart_count=1)],
     ids=["none", "a notice's", "a later run's"],
 )
 async def test_a_place_that_is_no_line_of_this_run_is_no_gap(since: LogCursor | None) -> None:
@@ -128,14 +116,6 @@ async def test_the_last_line_of_the_run_before_is_no_gap() -> None:
     node = ScriptedNode(runs=[run(2.5), run(9.5, 9.7, began=9)])
 
     assert await texts(node, place(2.5, restart_count=0)) == [again(9, 2), "at 9.5", "at 9.7"]
-
-
-async def test_a_run_that_no_watch_has_shown_yet_is_no_gap() -> None:
-    """The reopened stream is the next run's; the rest of the previous run is read first."""
-    node = ScriptedNode(runs=[run(2.0, 3.0), run(9.0, began=9)], told=1)
-    node.runs[0].ended = False
-
-    assert await texts(node, place(2.0)) == ["at 3.0", again(9, 2), "at 9.0"]
 
 
 async def test_a_restart_that_the_watch_has_missed_is_no_rotation() -> None:
@@ -367,17 +347,6 @@ async def test_a_server_that_stays_away_is_an_error() -> None:
 
     with pytest.raises(ClusterUnavailable):
         await followed(node)
-
-
-async def test_an_unfinished_last_line_of_a_pod_that_is_gone_is_returned() -> None:
-    """The stream had it; it cannot be requested again."""
-    node = ScriptedNode(runs=[run(2.0, ended=False)])
-    node.runs[0].lines.append((3.0, "last words"))
-    node.then = [lambda node: setattr(node, "uid", None)]
-
-    found = await texts(node)
-
-    assert found[:2] == ["at 2.0", "last words"]
 
 
 async def test_an_unfinished_line_that_was_finished_meanwhile_comes_once() -> None:

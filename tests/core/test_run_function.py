@@ -16,12 +16,17 @@ from typing import TYPE_CHECKING, Any, Literal, NewType
 
 import pytest
 
+from core.odd_values import nested
 from function_text import from_text
+from pods import container, look, pod
+from pods import ended as terminated
 from ptjob_provider.core.code import program
 from ptjob_provider.core.code.arguments import check_hints, plain_arguments
 from ptjob_provider.core.code.function import from_function
 from ptjob_provider.core.code.program import return_value_in
 from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.history import PodHistory, to_text
+from ptjob_provider.core.history import from_text as history_from
 from ptjob_provider.core.in_pod import run_function
 from rows import each_row
 
@@ -117,18 +122,6 @@ def test_arguments_arrive_as_they_were_given(tmp_path: Path, args: list[Any], kw
 
     assert (found.code, found.error) == (0, "")
     assert json.loads(found.reported)[run_function.KEY] == train(*args, **kwargs)
-
-
-def test_json_values_become_what_the_hints_name(tmp_path: Path) -> None:
-    """An XCom has no tuples, and a rendered template is a string."""
-    args = [{"rate": 1.5, "layers": [{"size": 1, "modes": ["fast"]}], "place": "/data"}, "fast"]
-    kwargs = {"pair": [1, "b"], "at": "2026-01-02T03:00:00+00:00"}
-    plain_args, plain_kwargs = plain_arguments(train, args, kwargs)
-
-    found = ended(program.script(from_function(train), plain_args, plain_kwargs), cwd=tmp_path)
-
-    config, at = Config(1.5, [Layer(1, (Mode.FAST,))], Path("/data")), datetime(2026, 1, 2, 3, tzinfo=UTC)
-    assert json.loads(found.reported)[run_function.KEY] == train(config, Mode.FAST, pair=(1, "b"), at=at)
 
 
 class Model:
@@ -309,6 +302,78 @@ def test_no_return_value_is_reported_without_a_file_for_it(tmp_path: Path) -> No
 def test_the_end_of_a_log_is_no_return_value(message: str) -> None:
     """The last lines of a failed container are kept apart from rank 0's return value."""
     assert return_value_in(message) == ""
+
+
+# --- from the termination message to the record of the job's pods
+
+
+RETURNED = '{"ptjob_return_value":{"loss":0.5}}'
+
+
+def test_a_return_value_is_recorded_and_is_no_message() -> None:
+    """It stays after the pod is gone, in another process as well."""
+    record = look(PodHistory(), pod(container(terminated(0, message=RETURNED)), phase="Succeeded"))
+
+    kept = look(history_from(to_text(record)))
+
+    assert (kept.returned, [end.message for end in kept.terminations]) == ('{"loss": 0.5}', [""])
+
+
+def test_another_replica_that_ends_does_not_take_it_away() -> None:
+    """Only rank 0 returns a value."""
+    record = look(PodHistory(), pod(container(terminated(0, message=RETURNED)), phase="Succeeded"))
+
+    after = look(record, pod(container(terminated(0)), phase="Succeeded", uid="u2"))
+
+    assert after.returned == '{"loss": 0.5}'
+
+
+def test_the_log_of_a_pod_that_failed_after_rank_0_returned_is_read() -> None:
+    """Another rank of the pod failed: its exception is in the log, not in the message."""
+    record = look(PodHistory(), pod(container(terminated(1, message=RETURNED)), phase="Failed"))
+
+    assert [end.message for end in record.silent_ends()] == [""]
+
+
+def test_a_message_of_brackets_is_no_return_value() -> None:
+    """Python's parser ends with RecursionError there; the job is followed all the same."""
+    try:
+        record = look(
+            PodHistory(), pod(container(terminated(1, message=f'{{"{run_function.KEY}":' + "[" * 4000)), phase="Failed")
+        )
+    except RecursionError:
+        pytest.fail("the job cannot be followed")
+
+    assert record.returned == ""
+
+
+def test_a_return_value_with_unstorable_parts_arrives_with_them_replaced(tmp_path: Path) -> None:
+    """A training that has succeeded does not fail for it; what cannot be stored is replaced, and the log says so."""
+    message = tmp_path / "message"
+    try:
+        run_function.report("fit", {"half": "\ud800", "nul": "a\0", "seed": 2**64, "ü": "\U0001f600"}, str(message))
+    except ValueError:
+        pytest.fail("the training fails")
+
+    record = look(PodHistory(), pod(container(terminated(0, message=message.read_text())), phase="Succeeded"))
+
+    assert json.loads(record.returned) == {"half": "\ufffd", "nul": "a\ufffd", "seed": str(2**64), "ü": "\U0001f600"}
+    (notice,) = record.notices
+    assert "return_value.half (NUL or half of a surrogate pair)" in notice
+    assert "return_value.seed (an integer beyond 64 bits)" in notice
+
+
+def test_a_handwritten_message_may_have_what_only_python_reads() -> None:
+    record = look(
+        PodHistory(), pod(container(terminated(0, message=f'{{"{run_function.KEY}": [NaN, -Infinity, 1e999]}}')))
+    )
+
+    assert json.loads(record.returned) == ["NaN", "-Infinity", "Infinity"]
+
+
+def test_a_return_value_of_too_many_levels_is_an_error_that_names_the_function(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="fit returned maximum recursion depth exceeded"):
+        run_function.report("fit", nested(2000), str(tmp_path / "message"))
 
 
 # --- exceptions

@@ -79,14 +79,6 @@ async def test_a_job_is_known_before_its_tensorboard_is_created() -> None:
     assert Submission.from_dict(first.to_dict()) == first
 
 
-async def test_no_tensorboard_is_created_unless_the_job_requests_one() -> None:
-    trying = Try()
-
-    assert (await trying.session.submit(JOB)).tensorboard_url == ""
-
-    assert trying.backend.tensorboards_ensured == []
-
-
 async def test_a_submission_without_a_response_is_repeated_after_each_pause_only() -> None:
     trying = Try()
     trying.backend.refusals["get"] = [ClusterUnavailable("no answer")] * 3

@@ -2,23 +2,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
-from ptjob_provider.core.errors import InvalidSpec
+from core.test_spec import job, refusal
 from ptjob_provider.core.spec import EnvVar, Resources, TrainingJob, VolumeMount
 from rows import each_row
 
 KIND = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob"}
-
-
-def job(**values: Any) -> TrainingJob:
-    return TrainingJob.parse(**{"name": "digits", "image": "registry.example/digits:1", **values})
-
-
-def refusal(**values: Any) -> str:
-    with pytest.raises(InvalidSpec) as error:
-        job(**values)
-    return str(error.value)
 
 
 @each_row(
@@ -119,7 +107,10 @@ def test_the_environment_is_read_from_values_and_references() -> None:
 
 def test_the_environment_is_read_from_kubernetes_own_objects() -> None:
     """A list of EnvVar objects, as Kubernetes' client serialises them, keeps each kind of reference."""
-    wire: list[dict[str, Any]] = [{"name": "B"}, {"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}]
+    wire: list[dict[str, Any]] = [
+        {"name": "B"},
+        {"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+    ]
 
     found = job(env=wire).env
 

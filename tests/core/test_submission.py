@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from core.test_follow import elastic
+from core.test_follow import job as followed_job
 from fakes import BackendWithTakenNames, MemoryStore, ScriptedBackend, finished
 from ptjob_provider.core import kinds
 from ptjob_provider.core.diagnosis import Cause, Diagnosis
@@ -572,6 +574,25 @@ async def test_a_strangers_job_under_the_recorded_name_is_not_stopped() -> None:
         await submit(backend, store, exact_name=True)
 
     assert set(backend.deleted) <= {first.ref}
+
+
+@pytest.mark.parametrize("size", [1, None], ids=["as before", "scaled to zero: its log is that of its first pod"])
+def test_a_job_of_the_same_or_an_unknown_size_keeps_its_submission(size: int | None) -> None:
+    """The same object: ten thousand jobs wait, and each would have a second copy of its replicas."""
+    submission = Submission.of(elastic(followed_job(), 1, generation=1))
+
+    assert submission.resized(elastic(followed_job(), size, generation=1) if size else followed_job()) is submission
+
+
+def test_a_job_that_is_scaled_has_other_replicas() -> None:
+    """With their ranks and GPUs; the rest stays as submitted."""
+    submission = Submission.of(elastic(followed_job(), 1, generation=1))
+
+    found = submission.resized(elastic(followed_job(), 2, generation=2))
+
+    assert found.ranks == {"digits-worker-0": 0, "digits-worker-1": 1}
+    assert found.gpus_of == {"digits-worker-0": 1, "digits-worker-1": 1}
+    assert (found.ref, found.rank0) == (submission.ref, submission.rank0)
 
 
 EARLIER = {"attempt": 1, "job": "team/digits", "cause": "node_lost"}
