@@ -47,10 +47,7 @@ GUIDES: Manifest = {
                                 "image": "t9kpublic/pytorch-1.13.0:sdk-0.5.2",
                                 "args": SCRIPT,
                                 "workingDir": "/t9k/mnt/tutorial-examples/job/pytorchtrainingjob/ddp",
-                                "resources": {
-                                    "limits": {"cpu": 8, "memory": "16Gi", "nvidia.com/gpu": 4},
-                                    "requests": {"cpu": 4, "memory": "8Gi"},
-                                },
+                                "resources": {"limits": {"cpu": 8, "nvidia.com/gpu": 4}, "requests": {"cpu": 4}},
                                 "volumeMounts": [{"name": "data", "mountPath": "/t9k/mnt"}],
                             }
                         ],
@@ -98,48 +95,31 @@ def test_the_policies_of_a_job_have_their_own_words() -> None:
         clean_pod_policy="All",
         backoff_limit=2,
         active_deadline_seconds=60,
-        suspend=True,
-        queue_name="team",
     )["spec"]
 
     assert found["runPolicy"] == {"cleanUpPolicy": "All", "backoffLimit": 2, "activeDeadlineSeconds": 60}
-    assert found["runMode"] == {"pause": {"enabled": True}}
-    assert found["scheduler"] == {"t9kScheduler": {"queue": "team"}}
     assert found["replicaSpecs"][0]["restartPolicy"] == "ExitCode"
 
 
-@pytest.mark.parametrize(
-    ("given", "config", "args"),
-    [
-        (
-            {"command": ["torchrun", "train.py"], "args": ["--lr=1"]},
-            {"enabled": True, "procPerNode": "1"},
-            ["train.py", "--lr=1"],
-        ),
-        (
-            {"command": ["python", "-m", "torch.distributed.run", "train.py"], "gpus": 4},
-            {"enabled": True, "procPerNode": "gpu"},
-            ["train.py"],
-        ),
-        ({"args": ["train.py"], "nproc_per_node": 2}, {"enabled": True, "procPerNode": "2"}, ["train.py"]),
-        (
-            {
-                "args": ["train.py"],
-                "elastic_policy": {"min_replicas": 1, "max_replicas": 4, "max_restarts": 3, "rdzv_backend": "c10d"},
-            },
-            {"enabled": True, "procPerNode": "1", "maxRestarts": 3, "rdzvBackend": "c10d"},
-            ["train.py"],
-        ),
-    ],
-    ids=["torchrun", "its module", "processes", "elastic"],
-)
-def test_torchrun_is_started_by_the_platform(given: dict[str, Any], config: Manifest, args: list[str]) -> None:
-    """The platform writes the command line itself, and would ignore another one: script and options are arguments."""
-    found = rendered(**BASE, **given)
+ELASTIC = {"min_replicas": 1, "max_replicas": 4, "max_restarts": 3, "rdzv_backend": "c10d"}
 
-    assert found["spec"]["torchrunConfig"] == config
+
+@each_row(
+    ("given", "config"),
+    [
+        ({"command": ["torchrun", "train.py"], "args": ["--lr=1"]}, {"procPerNode": "1"}),
+        ({"command": ["python", "-m", "torch.distributed.run"], "gpus": 4}, {"procPerNode": "gpu"}),
+        ({"nproc_per_node": 2}, {"procPerNode": "2"}),
+        ({"elastic_policy": ELASTIC}, {"procPerNode": "1", "maxRestarts": 3, "rdzvBackend": "c10d"}),
+    ],
+)
+def test_torchrun_is_started_by_the_platform(given: dict[str, Any], config: Manifest) -> None:
+    """The platform writes the command line itself, and would ignore another one: script and options are arguments."""
+    found = rendered(**{**BASE, "args": ["train.py", "--lr=1"], **given})
+
+    assert found["spec"]["torchrunConfig"] == {"enabled": True, **config}
     assert "command" not in first(found)
-    assert first(found)["args"] == args
+    assert first(found)["args"] == ["train.py", "--lr=1"]
 
 
 def test_an_elastic_job_says_how_far_it_may_grow() -> None:
@@ -458,11 +438,10 @@ def test_an_end_observed_on_a_pod_replaces_the_one_from_the_status() -> None:
 
 
 def test_a_side_car_that_failed_is_reported_only_where_the_training_did_not() -> None:
-    both = replica("x-0", 1, container="proxy")
+    proxy, both = (replica("x-0", 1, container="proxy") for _ in range(2))
     both["containers"].append({"name": "pytorch", "exitCode": 5})
 
-    [of_both] = PYTORCHTRAININGJOB.reported(tasks(both)).ends
-    [of_one] = PYTORCHTRAININGJOB.reported(tasks(replica("x-0", 1, container="proxy"))).ends
+    [of_both], [of_one] = (PYTORCHTRAININGJOB.reported(tasks(each)).ends for each in (both, proxy))
 
     assert (of_both.container, of_both.exit_code, of_both.kind) == ("pytorch", 5, ContainerKind.TRAINING)
     assert (of_one.container, of_one.kind) == ("proxy", ContainerKind.SIDECAR)

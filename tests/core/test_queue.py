@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ptjob_provider.core.kubernetes.client.http import Client
+    from ptjob_provider.core.kubernetes.informer.usage_sampler import UsageSampler
 
 pytestmark = pytest.mark.skips_waits
 
@@ -126,7 +127,8 @@ def workloads(version: str) -> tuple[int, dict[str, Any]]:
     return 200, {"kind": "WorkloadList", "apiVersion": f"kueue.x-k8s.io/{version}", "metadata": meta, "items": [found]}
 
 
-async def run(reading: EventPoller, client: Client, *, until: Callable[[], bool]) -> None:
+async def run(reading: EventPoller | UsageSampler, client: Client, *, until: Callable[[], bool]) -> None:
+    """Let it read until this holds."""
     task = asyncio.create_task(reading.run(client))
     async with asyncio.timeout(PATIENCE):
         while not until():  # noqa: ASYNC110 - no notification

@@ -125,29 +125,37 @@ def test_an_attempt_that_failed_is_ended_and_one_that_the_next_try_goes_on_with_
     assert bool(trying.backend.jobs) is not record.ended
 
 
-@pytest.mark.parametrize("between", ["unverified", "unverified again", "verified"])
-def test_a_job_that_is_gone_before_its_outputs_were_verified_is_not_trained_again(between: str) -> None:
-    """Its TTL was short, or somebody has pruned it; a clear trains anew."""
+def unverified(times: int = 1) -> Try:
+    """Return an attempt whose job has ended, with tries that could not verify its outputs."""
     trying = Try(OnFinishAction.KEEP_JOB)
-    for _ in range(1 + ("again" in between)):
+    for _ in range(times):
+        assert asyncio.run(trying.session.submit(JOB)).ref == trying.ref
         end_job(trying.backend, trying.ref)
         with pytest.raises(OutputsNotVerified):
             trying.finish(Outcome.UNVERIFIED)
-        if between != "unverified":
-            assert asyncio.run(trying.session.submit(JOB)).adopted
-    if between == "verified":
-        trying.finish(Outcome.SUCCEEDED)
-        deliver_attempt(trying.store, by_try=2)
+    return trying
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_job_that_is_gone_before_its_outputs_were_verified_is_not_trained_again(times: int) -> None:
+    """Its TTL was short, or somebody has pruned it; a clear trains anew."""
+    trying = unverified(times)
     trying.backend.jobs.clear()
 
-    if between == "verified":
-        assert asyncio.run(trying.session.submit(JOB)).attempt == 2
-        return
     with pytest.raises(OutputsNotVerified, match=r"outputs were never verified.*clear its Airflow task") as error:
         asyncio.run(trying.session.submit(JOB))
     assert (error.value.retryable, trying.backend.created) == (False, 1)
     cleared = replace(trying.session, how_to_submit=SubmitOptions(exact_name=True, clear_number=1))
     assert asyncio.run(cleared.submit(JOB)).attempt == 2
+
+
+def test_a_job_that_is_gone_after_its_outputs_were_verified_is_trained_again() -> None:
+    trying = unverified()
+    trying.finish(Outcome.SUCCEEDED)
+    deliver_attempt(trying.store, by_try=2)
+    trying.backend.jobs.clear()
+
+    assert asyncio.run(trying.session.submit(JOB)).attempt == 2
 
 
 def test_a_job_of_another_owner_is_left_as_it_is() -> None:

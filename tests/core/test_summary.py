@@ -55,7 +55,6 @@ def test_a_pending_job_has_what_it_waits_for(record: PodHistory, expected: str) 
     [
         (record_of(end(code=3), restart_counts=TWICE), RUNNING, "2 restarts: exit code 3"),
         (record_of(end(message=VALUE_ERROR)), RUNNING, "worker-0: ValueError"),
-        (record_of(end(message=VALUE_ERROR)), SUSPENDED, ""),
         (record_of(end(code=0)), RUNNING, ""),
         (
             record_of(end(message=VALUE_ERROR), end(MASTER, at=61, message=LOST), restart_counts=BOTH_ONCE),
@@ -67,7 +66,6 @@ def test_a_pending_job_has_what_it_waits_for(record: PodHistory, expected: str) 
         (PodHistory(queue="no room for 8 GPUs"), SUSPENDED, "no room for 8 GPUs"),
         (PodHistory(), SUSPENDED, ""),
         (record_of(end(), end(MASTER, 137, reason="OOMKilled")), SUCCEEDED, "master-0: out of memory (and 1 more)"),
-        (PodHistory(restart_counts=ONCE), SUCCEEDED, ""),
     ],
 )
 def test_a_job_that_has_not_failed_has_what_is_wrong_with_it(

@@ -122,7 +122,6 @@ async def test_a_launcher_that_fails_is_the_cause_and_its_log_is_the_jobs() -> N
     assert outcome.outcome is Outcome.FAILED
     assert sink.lines == ["digits-launcher-0-0"]
     assert outcome.diagnosis is not None
-    assert outcome.diagnosis.replica == "digits-launcher-0-0"
     assert "digits-launcher-0-0 (rank 0) exited with code 3" in outcome.diagnosis.summary
     assert outcome.result is not None
     assert outcome.result["rank0"] == "digits-launcher-0-0"
