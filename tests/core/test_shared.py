@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import pytest
 
+from ptjob_provider.core.identity import JobRef
+from ptjob_provider.core.kubernetes import ClusterConfig
+from ptjob_provider.core.kubernetes.informer import informer, subscribe
+from ptjob_provider.core.kubernetes.informer.cache import JobCache
 from ptjob_provider.core.shared import Notifier, open_keys, shared_source
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from ptjob_provider.core.kubernetes.informer.scope import WatchScope
 
 pytestmark = pytest.mark.skips_waits
 
@@ -18,10 +25,7 @@ pytestmark = pytest.mark.skips_waits
 class Ticker:
     """A source that a test controls."""
 
-    made: int = 0
-
     def __init__(self) -> None:
-        Ticker.made += 1
         self.boxes = [Notifier()]
         self.breaks = asyncio.Event()
         self.has_ended = False
@@ -38,13 +42,6 @@ class Ticker:
             box.fail(error)
 
 
-@pytest.fixture(autouse=True)
-def _uncounted() -> Iterator[None]:
-    Ticker.made = 0
-    yield
-    Ticker.made = 0
-
-
 async def test_all_subscribers_of_a_key_share_one_source() -> None:
     async with (
         shared_source("a", Ticker, linger=0) as one,
@@ -54,8 +51,6 @@ async def test_all_subscribers_of_a_key_share_one_source() -> None:
         assert one is two
         assert one is not other
         assert set(open_keys()) == {"a", "b"}
-
-    assert Ticker.made == 2
 
 
 async def test_a_source_ends_with_its_last_subscriber() -> None:
@@ -126,3 +121,33 @@ async def test_a_slow_subscriber_sees_the_newest_state_and_delays_no_other() -> 
     quick, slow = (task.result() for task in looks)
     assert quick > 100
     assert slow == 2
+
+
+async def test_jobs_of_one_name_in_two_namespaces_are_watched_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One triggerer follows both on one loop, over one connection; each informer watches one namespace."""
+    made: list[str] = []
+
+    class StandInBoard:
+        def __init__(self, selection: WatchScope) -> None:
+            made.append(selection.namespace)
+
+        async def run(self) -> None:
+            await asyncio.Event().wait()
+
+        def fail(self, error: BaseException) -> None:
+            raise error
+
+        @asynccontextmanager
+        async def subscription(self, ref: JobRef) -> AsyncIterator[JobCache]:
+            yield JobCache(ref)
+
+    monkeypatch.setattr(informer, "JobInformer", StandInBoard)
+    monkeypatch.setattr(informer, "_LINGER", 0.0)
+    one, other = (
+        JobRef(kind="PyTorchJob", namespace=each, name="digits", uid=f"u-{each}") for each in ("one", "other")
+    )
+
+    async with subscribe(ClusterConfig(), one), subscribe(ClusterConfig(), other):
+        pass
+
+    assert made == ["one", "other"]

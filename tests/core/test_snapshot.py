@@ -114,12 +114,13 @@ async def test_a_note_that_lacks_a_declared_output_is_not_taken_for_a_report() -
 
 @pytest.mark.parametrize("noted", [{}, {REPORT_ANNOTATION: "spoilt"}, {REPORT_ANNOTATION: "[1]"}])
 async def test_outputs_are_looked_at_only_if_that_is_wanted(noted: dict[str, str]) -> None:
+    """A sensor reads ended jobs, thousands of them; no waiting reason is requested of them either."""
     backend = holding(job("Succeeded", annotations=noted))
     backend.report = AssertionError("nobody may ask")
 
     snapshot = await look(backend, "team", "digits", inspect=False)
 
-    assert (snapshot.report, snapshot.diagnosis) == (None, None)
+    assert (snapshot.report, snapshot.diagnosis, backend.asked_why) == (None, None, 0)
 
 
 async def test_a_job_that_failed_is_diagnosed_from_its_record() -> None:
@@ -199,15 +200,6 @@ async def test_the_reason_of_a_waiting_job_is_in_its_first_snapshot(condition: s
     snapshot = await look(backend, "team", "digits", now=NOW)
 
     assert snapshot.waiting == said
-
-
-async def test_no_waiting_reason_is_requested_for_an_ended_job() -> None:
-    """A sensor reads ended jobs, thousands of them."""
-    backend = holding(job("Succeeded"))
-
-    await look(backend, "team", "digits", inspect=False, now=NOW)
-
-    assert backend.asked_why == 0
 
 
 async def test_a_job_without_declared_outputs_is_not_searched_for_any() -> None:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.skips_waits
 
+ADDRESS = "http://10.0.0.7:30131/"
 GONE = (404, {"kind": "Status", "code": 404, "reason": "NotFound", "details": {"name": "digits"}, "message": "gone"})
 READY = {"metadata": {"name": "beside"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}}
 LEAVING = {**READY, "metadata": {"name": "beside", "deletionTimestamp": "2026-11-20T12:00:00Z"}}
@@ -42,7 +43,7 @@ def pods(*items: dict[str, Any]) -> tuple[int, dict[str, Any]]:
     return 200, {"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": list(items)}
 
 
-def asked(*, url: str = "http://10.0.0.7:30131/", **how: Any) -> TensorBoardView:
+def asked(*, url: str = ADDRESS, **how: Any) -> TensorBoardView:
     """Return a view of a job whose TensorBoard has this address."""
     job, plan = beside(namespace="team")
     job["metadata"]["annotations"] |= replace(plan, url=url).annotation
@@ -58,22 +59,20 @@ async def test_a_jobs_tensorboard_is_used() -> None:
     assert verbs == ["GET"]
 
 
-async def test_a_tensorboard_that_was_deleted_at_its_jobs_end_is_not_used() -> None:
-    """Its pod may still be ready; a new pod is started, which needs the claim."""
-    async with stand_in_api_server(GONE) as server, shared_client(server.config()) as client:
-        with pytest.raises(InvalidSpec, match="a claim of namespace team"):
-            await enter(client, asked(url=""))
-
-
-@pytest.mark.parametrize("beside", [[], [{**READY, "status": {}}], [LEAVING]])
-async def test_a_tensorboard_of_a_job_that_is_not_ready_is_not_used(beside: list[dict[str, Any]]) -> None:
+@pytest.mark.parametrize(
+    ("url", "beside"),
+    [("", None), (ADDRESS, []), (ADDRESS, [{**READY, "status": {}}]), (ADDRESS, [LEAVING])],
+    ids=["it was deleted at its job's end", "no pod", "a pod that is not ready", "a pod that leaves"],
+)
+async def test_a_tensorboard_of_a_job_that_is_not_ready_is_not_used(url: str, beside: list[Any] | None) -> None:
     """A separate pod may succeed: the TensorBoard of a suspended job waits for a pod of the job."""
-    async with stand_in_api_server(pods(*beside), GONE) as server, shared_client(server.config()) as client:
+    script = (GONE,) if beside is None else (pods(*beside), GONE)
+    async with stand_in_api_server(*script) as server, shared_client(server.config()) as client:
         with pytest.raises(InvalidSpec, match="a claim of namespace team"):
-            await enter(client, asked())
-        paths = [line.split()[1] for line in server.requests]
+            await enter(client, asked(url=url))
 
-    assert paths[1:] == ["/api/v1/namespaces/team/persistentvolumeclaims/runs"]
+    assert server.requests[-1].split()[1] == "/api/v1/namespaces/team/persistentvolumeclaims/runs"
+    assert len(server.requests) == len(script)
 
 
 def nobodys(**how: Any) -> TensorBoardView:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import logging
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from api_server_stand_in import stand_in_api_server
 from core.test_trainjob_rendering import patch, step
 from pods import NOW
 from ptjob_provider.core import kinds
 from ptjob_provider.core.code.program import command
-from ptjob_provider.core.errors import InvalidSpec
+from ptjob_provider.core.errors import InvalidSpec, KindNotServed
 from ptjob_provider.core.history import PodHistory
 from ptjob_provider.core.identity import CODE_ANNOTATION, STEPS_ANNOTATION
 from ptjob_provider.core.kinds import TRAINJOB
@@ -23,6 +25,9 @@ from ptjob_provider.core.kinds.trainer_steps import (
     steps_in,
     steps_of,
 )
+from ptjob_provider.core.kubernetes import KubernetesBackend
+from ptjob_provider.core.kubernetes.client.http import shared_client
+from ptjob_provider.core.kubernetes.discovery import fitted_to_runtime
 from ptjob_provider.core.spec import TrainingJob
 from recorded import OWNER
 from rows import each_row
@@ -262,3 +267,60 @@ def test_steps_that_somebody_has_edited_are_read_from_the_status(text: str) -> N
     job["metadata"]["annotations"][STEPS_ANNOTATION] = text
 
     assert steps_of(job) == {"node": 3}
+
+
+# --- the check that the runtime exists; a stand-in sends bad responses
+
+
+NOT_SERVED = (404, "404 page not found\n")
+"""An API server's response for a group that is not installed: no Status."""
+
+
+def listed(*items: Manifest) -> tuple[int, dict[str, Any]]:
+    """Return the API server's response with these runtimes."""
+    return (200, {"kind": "L", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": [*items]})
+
+
+DOCUMENTS: tuple[int, dict[str, Any]] = (200, {"paths": {}})
+
+
+async def test_a_cluster_without_trainer_says_what_to_install() -> None:
+    """The create is refused like one of a kind that is not served, so that the next kind is tried."""
+    async with stand_in_api_server(NOT_SERVED, NOT_SERVED, DOCUMENTS) as server:
+        with pytest.raises(KindNotServed, match="install Kubeflow Trainer"):
+            await KubernetesBackend(server.config()).submit(rendered())
+
+    assert [line.split()[0] for line in server.requests] == ["GET", "POST", "GET"]
+
+
+@pytest.mark.parametrize("answer", [403, 503, NOT_SERVED])
+async def test_a_runtime_that_cannot_be_read_is_left_to_the_create(
+    answer: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The job is not refused, and no log begins with a line about a right that is missing as a rule."""
+    caplog.set_level(logging.DEBUG, logger="ptjob_provider")
+
+    async with stand_in_api_server(answer) as server, shared_client(server.config(attempts=1)) as client:
+        await fitted_to_runtime(client, rendered())
+
+    assert [each.levelno for each in caplog.records if "cannot check for" in each.message] == [logging.DEBUG]
+
+
+@pytest.mark.parametrize("answer", [403, 503, NOT_SERVED])
+async def test_a_runtime_that_is_missing_is_said_although_others_cannot_be_named(answer: object) -> None:
+    async with stand_in_api_server(listed(), answer) as server, shared_client(server.config(attempts=1)) as client:
+        with pytest.raises(InvalidSpec, match=r"runtime: 'own'.*there is none of that kind; read trainingruntimes"):
+            await fitted_to_runtime(client, rendered(runtime="own"))
+
+
+async def test_a_job_is_fitted_to_its_runtime_before_it_is_created(caplog: pytest.LogCaptureFixture) -> None:
+    """At each submission: the runtime may have changed. What reaches the launcher alone is logged."""
+    job = rendered(runtime="deepspeed-distributed", image="mine")
+    created = (201, {**job, "metadata": {**job["metadata"], "uid": "u"}})
+
+    async with stand_in_api_server(listed(shipped("deepspeed-distributed")), created) as server:
+        await KubernetesBackend(server.config()).submit(job)
+
+    sent = next(body for body in server.bodies if body)
+    assert json.loads(sent["metadata"]["annotations"][STEPS_ANNOTATION]) == {"launcher": 1, "node": 2}
+    assert ": Trainer gives image to the launcher alone" in caplog.text

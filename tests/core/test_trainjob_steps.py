@@ -108,12 +108,15 @@ def test_a_job_runs_when_the_step_that_trains_is_ready() -> None:
 
 @pytest.mark.skips_waits
 async def test_a_launcher_that_fails_is_the_cause_and_its_log_is_the_jobs() -> None:
-    """JobSet then stops the nodes, where sshd runs; nothing of theirs is in the log."""
+    """JobSet then stops the nodes, where sshd runs; nothing of theirs is in the log.
+
+    Not even before the steps of the job are known: the pods' watch may be ahead of the job's.
+    """
     nodes = [pod("node", RUNNING)]
     failed = [pod("node", RUNNING), pod("launcher", ended(3, end=8), phase="Failed")]
 
     outcome, sink = await followed(
-        Observation(job=job()),
+        Observation(job=job(), pods=nodes),
         Observation(job=job(*MPI), pods=nodes),
         Observation(job=job(*MPI, ready=MPI), pods=[*nodes, pod("launcher", RUNNING)]),
         Observation(job=job(*MPI, failed="digits-launcher-0"), pods=failed),
@@ -125,18 +128,6 @@ async def test_a_launcher_that_fails_is_the_cause_and_its_log_is_the_jobs() -> N
     assert "digits-launcher-0-0 (rank 0) exited with code 3" in outcome.diagnosis.summary
     assert outcome.result is not None
     assert outcome.result["rank0"] == "digits-launcher-0-0"
-
-
-@pytest.mark.skips_waits
-async def test_no_log_is_read_before_the_steps_of_the_job_are_known() -> None:
-    """The pods' watch may be ahead of the job's: a node that runs may be that of a launcher."""
-    _, sink = await followed(
-        Observation(job=job(), pods=[pod("node", RUNNING)]),
-        Observation(job=job(*MPI, ready=MPI), pods=[pod("node", RUNNING), pod("launcher", RUNNING)]),
-        Observation(job=job(*MPI, failed="x"), pods=[pod("launcher", ended(3), phase="Failed")]),
-    )
-
-    assert sink.lines == ["digits-launcher-0-0"]
 
 
 def test_events_about_each_step_explain_missing_pods() -> None:

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from core.test_trainjob_rendering import BASE, rendered
 from ptjob_provider.core.errors import InvalidSpec
-from ptjob_provider.core.identity import Manifest, Owner
 from ptjob_provider.core.kinds import TRAINJOB
-from ptjob_provider.core.spec import TrainingJob
 from rows import each_row
 
-OWNER = Owner(instance="", ids={}, labels={})
+if TYPE_CHECKING:
+    from ptjob_provider.core.identity import Manifest
+
+PLAIN = {**BASE, "shared_memory": False}
 COMMON = {"runtimeRef", "trainer", "initializer", "suspend", "managedBy"}
 V2_0 = frozenset({*COMMON, "labels", "annotations", "podSpecOverrides"})
 V2_1 = frozenset({*COMMON, "labels", "annotations", "podTemplateOverrides"})
 V2_3 = frozenset({*COMMON, "runtimePatches", "activeDeadlineSeconds"})
 """The fields of a TrainJob's spec, from the models of those versions."""
-
-
-def rendered(**given: Any) -> Manifest:
-    job = TrainingJob.parse(**{"name": "digits", "kind": "TrainJob", "image": "i", "shared_memory": False, **given})
-    return TRAINJOB.render(job, owner=OWNER, attempt=1, exact_name=True).manifest
 
 
 def manifest_with(**spec: Any) -> Manifest:
@@ -32,12 +29,12 @@ def manifest_with(**spec: Any) -> Manifest:
 
 def spec(fields: frozenset[str], **given: Any) -> Manifest:
     """Return the spec for a server with these fields."""
-    found: Manifest = TRAINJOB.converted_for(rendered(**given), fields)["spec"]
+    found: Manifest = TRAINJOB.converted_for(rendered(**{**PLAIN, **given}), fields)["spec"]
     return found
 
 
 def test_a_job_for_the_newest_trainer_is_sent_unchanged() -> None:
-    job = rendered(volumes=["data:/data"])
+    job = rendered(**PLAIN, volumes=["data:/data"])
 
     assert TRAINJOB.converted_for(job, V2_3) is job
     assert TRAINJOB.converted_for(job, frozenset()) is job

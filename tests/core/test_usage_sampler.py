@@ -37,15 +37,9 @@ METRICS = "/apis/metrics.k8s.io/v1beta1/namespaces/team/pods?labelSelector=owner
 def running(name: str, *, phase: str = "Running") -> JobCache:
     """Return the cache of a job whose one pod runs."""
     world = JobCache(JobRef(kind="PyTorchJob", namespace="team", name=name, uid=f"uid-{name}"))
-    condition = {"type": "Running", "status": "True", "lastTransitionTime": "2026-11-20T12:00:00Z"}
-    world.set_job(
-        {
-            "kind": "PyTorchJob",
-            "metadata": {"name": name, "namespace": "team", "uid": f"uid-{name}"},
-            "spec": {"pytorchReplicaSpecs": {}},
-            "status": {"conditions": [condition]},
-        }
-    )
+    meta = {"name": name, "namespace": "team", "uid": f"uid-{name}"}
+    status = {"conditions": [{"type": "Running", "status": "True", "lastTransitionTime": "2026-11-20T12:00:00Z"}]}
+    world.set_job({"kind": "PyTorchJob", "metadata": meta, "spec": {"pytorchReplicaSpecs": {}}, "status": status})
     meta = {"name": f"{name}-master-0", "namespace": "team", "uid": f"pod-{name}"}
     world.set_pod({"metadata": meta, "spec": {"nodeName": "n"}, "status": {"phase": phase}})
     return world
