@@ -165,22 +165,6 @@ def test_the_guides_manifest_keeps_every_field() -> None:
     assert spec["replicaSpecs"][0]["restartPolicy"] == "OnFailure"
 
 
-def test_typed_fields_are_laid_over_a_manifest() -> None:
-    """The shared memory that the tutorial adds by hand, an output on the claim that it mounts, more pods."""
-    job = TrainingJob.parse(
-        manifest=GUIDES, shared_memory="1Gi", workers=2, tfevents="log", queue_name="q", labels={"team": "a"}
-    )
-    found = PYTORCHTRAININGJOB.render(job, owner=OWNER, attempt=2)
-
-    assert found.outputs.tfevents is not None
-    assert found.outputs.tfevents.uri == "pvc://tutorial/tutorial-examples/job/pytorchtrainingjob/ddp/log"
-    spec = found.manifest["spec"]
-    assert spec["replicaSpecs"][0]["replicas"] == 2
-    assert spec["torchrunConfig"] == GUIDES["spec"]["torchrunConfig"]
-    assert found.manifest["metadata"]["labels"]["team"] == "a"
-    assert {mount["mountPath"] for mount in first(found.manifest)["volumeMounts"]} == {"/t9k/mnt", SHARED_MEMORY_PATH}
-
-
 def test_a_torchrun_command_over_a_manifest_with_torchrun_becomes_its_arguments() -> None:
     """T9k ignores a command then: it becomes arguments, or is refused; the manifest's own stays."""
     found = first(rendered(manifest=GUIDES, command=["torchrun", "other.py"]))

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from api_server_stand_in import SILENT, stand_in_api_server
-from ends import NOW
-from pods import look
-from ptjob_provider.core.diagnosis import Limits, ending, waiting_reason
-from ptjob_provider.core.history import PodHistory, from_text, to_text
+from ends import FAILED, NOW, WAITING
+from pods import container, ended, look, pod
+from ptjob_provider.core import kinds
+from ptjob_provider.core.diagnosis import Limits, diagnose, ending, in_brief, waiting_reason
+from ptjob_provider.core.history import PodHistory, WaitKind, from_text, to_text
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.kinds.queue import as_event, owner_of
 from ptjob_provider.core.kubernetes.client.http import shared_client
@@ -263,12 +264,7 @@ def test_the_waiting_reason_of_a_suspended_job_is_that_of_its_queue() -> None:
     record = look(look(PodHistory(), events=[event]))
 
     assert waiting_reason(record, SUSPENDED, replicas=1, rank0="digits-master-0") == f"suspended by its queue: {WHY}"
-    assert waiting_reason(PodHistory(), SUSPENDED, replicas=1, rank0="digits-master-0") == (
-        "suspended: it waits for its queue, or for a person, to resume it"
-    )
-    assert "queue" not in waiting_reason(
-        record, replace(SUSPENDED, phase=JobPhase.PENDING), replicas=1, rank0="digits-master-0"
-    )
+    assert "queue" not in waiting_reason(record, WAITING, replicas=1, rank0="digits-master-0")
     assert from_text(to_text(record)).queue == WHY
 
 
@@ -280,3 +276,89 @@ def test_the_failure_at_a_queue_timeout_says_what_the_queue_said() -> None:
 
     assert found is not None
     assert found.summary == f"it was still suspended after 10 s; its queue says: {WHY}"
+
+
+# --- whether the quota that refuses a pod has room for the whole job
+
+
+RANKS = {"digits-master-0": 0, "digits-worker-0": 1, "digits-worker-1": 2}
+SIX = {"limits": {"memory": "600Mi"}}
+
+
+def role_of(replicas: int, **resources: Any) -> dict[str, Any]:
+    return {"replicas": replicas, "template": {"spec": {"containers": [{"name": "pytorch", "resources": resources}]}}}
+
+
+def job(master: dict[str, Any], workers: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Return a job of one master and two workers."""
+    roles = {"Master": role_of(1, **master), "Worker": role_of(2, **(master if workers is None else workers))}
+    meta = {"name": "digits", "namespace": "team", "uid": "u", "creationTimestamp": "2026-11-20T10:00:00Z"}
+    return {"kind": "PyTorchJob", "metadata": meta, "spec": {"pytorchReplicaSpecs": roles}}
+
+
+def refused(job: dict[str, Any], why: str, *, replica: str = "digits-master-0") -> PodHistory:
+    """Return the history of the job after a quota has refused one of its pods."""
+    message = f'Error creating: pods "{replica}" is forbidden: exceeded quota: {why}'
+    event = {
+        "reason": "FailedCreatePod",
+        "message": message,
+        "involvedObject": {"kind": "PyTorchJob", "name": "digits"},
+    }
+    return kinds.observe(PodHistory(), job, [], [event], now=NOW, replicas=3)
+
+
+def figures(resource: str, *, asked: str, allowed: str) -> str:
+    return f"compute, requested: {resource}={asked}, used: {resource}=0, limited: {resource}={allowed}"
+
+
+@each_row(
+    ("job", "resource", "asked", "allowed", "said"),
+    [
+        (job(SIX), "limits.memory", "600Mi", "1800Mi", ""),
+        (job(SIX), "limits.memory", "600Mi", "1Gi", "need limits.memory=1800Mi together, it allows 1Gi, so"),
+        (job({}), "memory", "600Mi", "1Gi", ""),  # the requests of its workers are not in its object
+        (job({}, SIX), "memory", "100Mi", "1Gi", "need memory=1300Mi together"),
+        (job({}, {"requests": {"cpu": 2}, "limits": {"cpu": 4}}), "cpu", "500m", "4", "need cpu=4500m together"),
+        (job({}, {"requests": {"cpu": 2}, "limits": {"cpu": 4}}), "limits.cpu", "1", "8", "need limits.cpu=9 together"),
+        (job({}), "pods", "1", "2", "its 3 replicas need pods=3 together"),
+        (job(SIX), "limits.memory", "2Gi", "1Gi", "allows limits.memory=1Gi in all, less than the 2Gi requested"),
+    ],
+)
+def test_waiting_for_a_quota_that_is_smaller_than_the_job_is_in_vain(
+    job: dict[str, Any], resource: str, asked: str, allowed: str, said: str
+) -> None:
+    """`used` may be the job's own pods alone: while they wait for the refused one, nothing is ever freed."""
+    record = refused(job, figures(resource, asked=asked, allowed=allowed))
+
+    (wait,) = record.waiting
+    assert wait.kind is WaitKind.REFUSED
+    assert (said in wait.in_vain) if said else wait.in_vain == ""
+
+
+@each_row(
+    "why", ["compute: no figures", *(figures("limits.memory", asked="600Mi", allowed=end) for end in ("", "1G..."))]
+)
+def test_a_refusal_that_cannot_be_read_may_have_room_later(why: str) -> None:
+    (wait,) = refused(job(SIX), why).waiting
+
+    assert wait.in_vain == ""
+
+
+def test_a_job_that_its_quota_cannot_hold_is_not_tried_again() -> None:
+    """Neither after the queue timeout, nor if a worker gave up waiting for the master that was refused."""
+    record = refused(job(SIX), figures("limits.memory", asked="600Mi", allowed="1Gi"))
+    late = ending(record, WAITING, now=NOW, limits=Limits(queue_timeout=0), ranks=RANKS)
+    gave_up = pod(phase="Failed")
+    gave_up["status"]["initContainerStatuses"] = [container(ended(1), name="init-pytorch")]
+    seen = kinds.observe(record, job(SIX), [gave_up], [], now=NOW, replicas=3)
+    failed = diagnose(seen, FAILED, ranks=RANKS)
+
+    for found in (late, failed):
+        assert found is not None
+        assert (found.cause.value, found.retryable) == ("quota", False)
+        assert ": the quota compute is smaller than the job: " in found.summary
+        assert "requested" not in found.summary
+        assert found.resolution == "Ask for less or raise the quota; a retry would fail the same way"
+        assert in_brief("digits", record, FAILED, found, ranks=RANKS) == "master-0: quota compute too small"
+    assert "gave up waiting for it" in failed.summary
+    assert in_brief("digits", record, WAITING, None, ranks=RANKS) == "quota compute too small"

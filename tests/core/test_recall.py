@@ -191,20 +191,6 @@ async def test_a_job_that_exists_counts_more_than_its_note() -> None:
     assert (await ensure_submitted(backend, JOB, owner=OWNER, store=store)).adopted
 
 
-async def test_an_attempt_after_the_one_that_was_noted_counts() -> None:
-    backend = ScriptedBackend()
-    notes = [note(await submit(backend), Outcome.FAILED, Cause.TIMED_OUT).to_text()]
-    backend.jobs.clear()
-    store = await recall(backend, "team", OWNER, is_repeated=True, notes=notes)
-    second = await ensure_submitted(backend, JOB, owner=OWNER, store=store)
-
-    third = await recall(backend, "team", OWNER, is_repeated=True, notes=notes)
-
-    record = third.load()
-    assert record is not None
-    assert (record.attempt, record.uid, record.ended) == (2, second.ref.uid, False)
-
-
 async def test_a_note_of_the_newest_attempt_counts_although_an_older_job_is_still_there() -> None:
     """If that failure was not worth a retry, the failure of the attempt before it does not cause one."""
     backend = ScriptedBackend()

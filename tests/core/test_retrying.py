@@ -77,10 +77,7 @@ def test_an_end_without_an_exception_has_a_cause_alone() -> None:
     ("value", "said"),
     [
         ("OSError", r"never_retry_on: 'OSError' is not allowed; allowed: a list"),
-        (
-            ["out-of-memory"],
-            r"never_retry_on\[0\]: 'out-of-memory' is not allowed; allowed: a cause \(python_exception, .*OSError",
-        ),
+        (["out-of-memory"], r"never_retry_on\[0\]: 'out-of-memory' .* a cause \(python_exception, .*OSError"),
         ([3], r"never_retry_on\[0\]: 3 is not allowed"),
         ([int], r"never_retry_on\[0\]: <class 'int'> is not allowed"),
     ],

@@ -106,10 +106,6 @@ FORMS: dict[str, tuple[str, dict[str, float]]] = {
         "1|57|Loss: 1.5:  57%|█▋| 58/101 [15:52<11:00, 15.36s/it]",
         {"step": 58, "total": 101, "epoch": 1, "loss": 1.5},
     ),
-    "Accelerate": (
-        "Steps:  1%| | 7/800 [00:07<10:00, 1.31it/s, lr=1e-5, step_loss=0.2]",
-        {"step": 7, "total": 800, "loss": 0.2},
-    ),
     "DeepSpeed": ("[INFO] [logging.py:96:log_dist] [Rank 0] step=35, skipped=0, lr=[2e-06], mom=[0.9]", {"step": 35}),
     "Megatron": (
         " iteration  100/  500 | elapsed time per iteration (ms): 500.0 | lm loss: 1.8E+00 | skipped iterations:  0 |",
@@ -148,10 +144,7 @@ def test_a_form_is_read(text: str, expected: dict[str, float]) -> None:
 
 OTHERS = (
     "Map:  45%|████ | 4500/10000 [00:10<00:12, 450.00 examples/s]",
-    "Loading checkpoint shards: 100%|██████████| 2/2 [00:02<00:00,  1.24s/it]",
     "Validation DataLoader 0:  46%|████ | 73/157 [00:02<00:02, 37.48it/s]",
-    "Sanity Checking DataLoader 0: 100%|██| 2/2 [00:00<00:00,  2.76it/s]",
-    "Tokenizing train dataset:  12%|█ | 120/1000 [00:01<00:08, 110.0it/s]",
     "model.safetensors:  12%|█ | 587M/4.97G [00:05<00:37, 117MB/s]",
     "Epochs:  20%|██ | 2/10 [00:10<00:40, 5.0s/it]",
     "train:  12%|█ | 5/40 [00:05<00:37, 1.0files/s]",

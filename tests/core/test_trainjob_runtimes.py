@@ -193,7 +193,7 @@ CODE = {"git": "https://host/team/repository.git", "revision": "main"}
         (
             {},
             runtime("main", trains="nothing", torch={}),
-            r"runtime: 'own' is not allowed; allowed: one with a replicated job that has the label",
+            "runtime: 'own' .* allowed: one with a replicated job that has",
         ),
     ],
 )
