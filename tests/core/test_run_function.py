@@ -311,21 +311,13 @@ RETURNED = '{"ptjob_return_value":{"loss":0.5}}'
 
 
 def test_a_return_value_is_recorded_and_is_no_message() -> None:
-    """It stays after the pod is gone, in another process as well."""
+    """It stays after the pod is gone, in another process as well, and another replica's end does not take it away."""
     record = look(PodHistory(), pod(container(terminated(0, message=RETURNED)), phase="Succeeded"))
-
-    kept = look(history_from(to_text(record)))
-
-    assert (kept.returned, [end.message for end in kept.terminations]) == ('{"loss": 0.5}', [""])
-
-
-def test_another_replica_that_ends_does_not_take_it_away() -> None:
-    """Only rank 0 returns a value."""
-    record = look(PodHistory(), pod(container(terminated(0, message=RETURNED)), phase="Succeeded"))
-
     after = look(record, pod(container(terminated(0)), phase="Succeeded", uid="u2"))
 
-    assert after.returned == '{"loss": 0.5}'
+    kept = look(history_from(to_text(after)))
+
+    assert (kept.returned, [end.message for end in kept.terminations]) == ('{"loss": 0.5}', ["", ""])
 
 
 def test_the_log_of_a_pod_that_failed_after_rank_0_returned_is_read() -> None:

@@ -178,15 +178,6 @@ def test_steps_that_start_again_or_reach_their_total_are_not_in_order(texts: lis
     assert (state.in_order, state.to_dict()["in_order"]) == (in_order, in_order)
 
 
-@each_row(("stored", "in_order"), [({}, True), ({"uid": "u-1"}, False), ({"in_order": True}, True)])
-def test_a_state_of_an_older_version_has_no_order(stored: dict[str, Any], *, in_order: bool) -> None:
-    state = state_after()
-
-    state.resume(stored, None)
-
-    assert state.in_order is in_order
-
-
 @each_row(("texts", "options"), [([], {}), (TRAINING, {"hands_off": True})])
 async def test_no_steps_are_written_if_there_are_none_or_if_the_job_is_somebody_elses(
     texts: list[str], options: dict[str, Any]
@@ -278,15 +269,15 @@ def test_a_later_process_goes_on_within_a_line_that_has_not_ended() -> None:
     assert first.progress.at < later.progress.at
 
 
-@each_row("stored", [{}, {"uid": "u-1", "cursor": None}])
-def test_a_state_without_progress_begins_anew(stored: dict[str, Any]) -> None:
-    """The row of an older version has a cursor alone."""
+@each_row(("stored", "in_order"), [({}, True), ({"uid": "u-1", "cursor": None}, False), ({"in_order": True}, True)])
+def test_a_state_without_progress_begins_anew(stored: dict[str, Any], *, in_order: bool) -> None:
+    """The row of an older version has a cursor alone, and says nothing of the order of steps."""
     state = state_after()
 
     state.resume(stored, lines("", begin=0)[0].cursor)
     state.take(lines("step 3/45")[0])
 
-    assert (state.progress.step, state.first_step) == (3, 3)
+    assert (state.progress.step, state.first_step, state.in_order) == (3, 3, in_order)
 
 
 def test_a_line_that_cannot_be_read_ends_the_reading_with_one_traceback(
