@@ -155,14 +155,6 @@ async def test_the_advice_does_not_name_a_log_that_is_gone_with_its_pod(name: st
     assert snapshot.diagnosis.resolution.startswith(advice)
 
 
-async def test_a_job_that_waits_says_for_what() -> None:
-    """The reason is the one in the task's log."""
-    snapshot = await seen(job())
-
-    assert snapshot.to_dict()["phase"] == "Pending"
-    assert snapshot.waiting == snapshot.to_dict()["waiting"] != ""
-
-
 QUEUED = {
     "metadata": {"uid": "w-1"},
     "involvedObject": {"kind": "Workload", "name": "pytorchjob-digits"},
@@ -199,7 +191,7 @@ async def test_the_reason_of_a_waiting_job_is_in_its_first_snapshot(condition: s
 
     snapshot = await look(backend, "team", "digits", now=NOW)
 
-    assert snapshot.waiting == said
+    assert snapshot.waiting == snapshot.to_dict()["waiting"] == said
 
 
 async def test_a_job_without_declared_outputs_is_not_searched_for_any() -> None:
