@@ -234,10 +234,9 @@ EMPTY = (200, {"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion
     ("answers", "expected"),
     [
         ((workloads(NEWER),), [("Workload", WHY)]),
-        ((UNSERVED, UNSERVED), []),
         ((403,), [("TrainJob", FORBIDDEN)]),
     ],
-    ids=["a queue", "no Kueue", "forbidden"],
+    ids=["a queue", "forbidden"],
 )
 async def test_the_reason_of_its_queue_is_among_a_jobs_events(answers: tuple[Any, ...], expected: list[Any]) -> None:
     """`ptjob events` shows it with its time; without the right, the other events are shown all the same."""

@@ -74,7 +74,7 @@ async def outcome_of(*worlds: Observation, texts: list[str] = TRAINING, **option
     backend = showing(*worlds)
     backend.lines = lines(*texts)
     state = TrainingState()
-    outcome = await follow(backend, submission(), sink=ListSink(), state=state, **options)
+    outcome = await follow(backend, submission(), state=state, **{"sink": ListSink(), **options})
     return outcome, backend
 
 
@@ -131,27 +131,19 @@ def test_of_a_log_that_is_faster_than_anybody_reads_the_newest_lines_are_looked_
 
 
 async def test_a_later_attempt_says_once_where_it_went_on() -> None:
-    """At its first step, by the step of its checkpoint and the steps of the attempt before."""
-    notes = {CHECKPOINT_ANNOTATION: "2", EARLIER_ANNOTATION: json.dumps([{**EARLIER, "rate": 0.5}])}
-    running = Observation(job=job("Running", annotations=notes), pods=[pod(MASTER, RUNS), pod(WORKER, RUNS)])
-    backend, sink = showing(running, Observation(job=job("Running", "Succeeded"))), ListSink()
-    backend.lines = lines(*TRAINING)
+    """At its first step, by the step of its checkpoint and the steps of the attempt before.
 
-    await follow(backend, submission(), sink=sink, state=TrainingState())
-
-    said = [text for text in sink.notices if "resumed" in text]
-    assert said == ["team/digits: attempt 1 resumed at step 2 of 45; 38 steps (1 min 16 s) repeated"]
-
-
-async def test_the_sentence_about_a_resumed_attempt_is_in_its_result_and_on_its_job() -> None:
-    """Written at its first step, and not on a job that is only watched."""
-    given = {CHECKPOINT_ANNOTATION: "2", EARLIER_ANNOTATION: json.dumps([EARLIER])}
+    The sentence is in its result, too, and on its job, unless the job is only watched.
+    """
+    given = {CHECKPOINT_ANNOTATION: "2", EARLIER_ANNOTATION: json.dumps([{**EARLIER, "rate": 0.5}])}
     found = Observation(job=job("Failed", annotations=given), pods=[pod(MASTER, exited(1), phase="Failed")])
+    sink = ListSink()
 
-    outcome, backend = await outcome_of(found)
+    outcome, backend = await outcome_of(found, sink=sink)
     watched, other = await outcome_of(found, hands_off=True)
 
-    text = "attempt 1 resumed at step 2 of 45; 38 steps repeated"
+    text = "attempt 1 resumed at step 2 of 45; 38 steps (1 min 16 s) repeated"
+    assert [each for each in sink.notices if "resumed" in each] == [f"team/digits: {text}"]
     notes = [each["metadata"]["annotations"] for each in backend.patches]
     assert [each[RESUMED_ANNOTATION] for each in notes if RESUMED_ANNOTATION in each] == [text]
     assert (outcome.result["resumed"], outcome.progress["resumed"]) == (text, text)
