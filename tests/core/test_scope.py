@@ -70,6 +70,15 @@ def test_a_pod_that_came_before_its_job_is_kept_for_it(owners: PodOwnerIndex) ->
     assert owners.learn(job("one")) == []
 
 
+def test_deleted_pods_that_came_before_their_job_are_not_kept(owners: PodOwnerIndex) -> None:
+    owners.keep(pod("gone"))
+    owners.drop(pod("gone"))
+    empty = owners.learn(job("one"))
+    owners.keep(pod("late"))
+
+    assert empty == owners.learn(job("one")) == []
+
+
 def test_pods_that_a_list_no_longer_has_are_not_kept(owners: PodOwnerIndex) -> None:
     """They were deleted while nothing was watched."""
     for each in (pod("here"), pod("gone")):

@@ -27,6 +27,7 @@ def test_a_jobs_own_namespace_wins_over_a_default(values: dict[str, Any], namesp
     ("values", "message"),
     [
         ({"env_from": [{"secret": ""}]}, "env_from[0].secret: '' is not allowed"),
+        ({"env_from": [{"prefix": "A_"}]}, "env_from[0]: this value is not allowed; allowed: {"),
         ({"init_containers": [{"image": "a"}]}, "init_containers[0].name: None is not allowed"),
         ({"pod_template": {"kind": "Deployment"}}, "pod_template.kind: 'Deployment' is not allowed; allowed: Pod"),
         ({"pod_template": "spec: ["}, "pod_template: not one sound YAML document; line 1"),
@@ -172,6 +173,7 @@ def test_requests_and_limits_are_read_apart() -> None:
     ("values", "message"),
     [
         ({"container_resources": {"requests": {"gpu": 1}}}, "requests.gpu: 'gpu' is not allowed; allowed: a device"),
+        ({"container_resources": {"limits": {"hugepages-2Mi": "x"}}}, "container_resources.limits.hugepages-2Mi: 'x'"),
         ({"container_resources": {"limits": {"a/b": "x"}}}, "limits.a/b: 'x' is not allowed; allowed: a number of"),
         (
             {"container_resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}},

@@ -55,6 +55,7 @@ def test_a_pending_job_has_what_it_waits_for(record: PodHistory, expected: str) 
     [
         (record_of(end(code=3), restart_counts=TWICE), RUNNING, "2 restarts: exit code 3"),
         (record_of(end(message=VALUE_ERROR)), RUNNING, "worker-0: ValueError"),
+        (record_of(end(message=VALUE_ERROR)), SUSPENDED, ""),
         (record_of(end(code=0)), RUNNING, ""),
         (
             record_of(end(message=VALUE_ERROR), end(MASTER, at=61, message=LOST), restart_counts=BOTH_ONCE),
@@ -66,6 +67,7 @@ def test_a_pending_job_has_what_it_waits_for(record: PodHistory, expected: str) 
         (PodHistory(queue="no room for 8 GPUs"), SUSPENDED, "no room for 8 GPUs"),
         (PodHistory(), SUSPENDED, ""),
         (record_of(end(), end(MASTER, 137, reason="OOMKilled")), SUCCEEDED, "master-0: out of memory (and 1 more)"),
+        (PodHistory(restart_counts=ONCE), SUCCEEDED, ""),
     ],
 )
 def test_a_job_that_has_not_failed_has_what_is_wrong_with_it(
@@ -80,6 +82,7 @@ def test_a_job_that_has_not_failed_has_what_is_wrong_with_it(
     [
         (Cause.OUT_OF_MEMORY, {}, "worker-0: out of memory"),
         (Cause.EXIT_CODE, {"summary": "digits-worker-0 (rank 1) exited with code 3"}, "worker-0: exit code 3"),
+        (Cause.EXIT_CODE, {}, "worker-0: exit code"),
         (Cause.CRASH_LOOP, {"exception": "torch.cuda.OutOfMemoryError"}, "worker-0: OutOfMemoryError"),
         (Cause.CONNECTION_LOST, {"exception": "RuntimeError"}, "worker-0: connection lost"),
         (Cause.CONFIG, {"summary": 'cannot start: secret "wandb" not found'}, "worker-0: secret wandb not found"),
