@@ -54,11 +54,11 @@ def after(*texts: str, pattern: LinePattern | None = None) -> Progress | None:
 
 def state_of(*lines: LogLine | str) -> Progress:
     """Return the state after these lines, or after these texts, one a second."""
-    reader = ProgressReader()
+    reader, progress = ProgressReader(), None
     for second, each in enumerate(lines):
-        reader.feed(each if isinstance(each, LogLine) else line(each, second))
-    assert reader.progress is not None
-    return reader.progress
+        progress = reader.feed(each if isinstance(each, LogLine) else line(each, second))
+    assert progress is not None
+    return progress
 
 
 def steps(*texts: str) -> list[int | None]:
@@ -144,7 +144,10 @@ def test_a_form_is_read(text: str, expected: dict[str, float]) -> None:
 
 OTHERS = (
     "Map:  45%|████ | 4500/10000 [00:10<00:12, 450.00 examples/s]",
+    "Loading checkpoint shards: 100%|██████████| 2/2 [00:02<00:00,  1.24s/it]",
     "Validation DataLoader 0:  46%|████ | 73/157 [00:02<00:02, 37.48it/s]",
+    "Sanity Checking DataLoader 0: 100%|██| 2/2 [00:00<00:00,  2.76it/s]",
+    "Tokenizing train dataset:  12%|█ | 120/1000 [00:01<00:08, 110.0it/s]",
     "model.safetensors:  12%|█ | 587M/4.97G [00:05<00:37, 117MB/s]",
     "Epochs:  20%|██ | 2/10 [00:10<00:40, 5.0s/it]",
     "train:  12%|█ | 5/40 [00:05<00:37, 1.0files/s]",
