@@ -31,9 +31,11 @@ MISSING = report_text(OutputReport(model=OutputFacts(exists=False)))
 THERE = report_text(OutputReport(model=OutputFacts(exists=True, bytes=5, modified_at=4e9)))
 
 
-async def submit(backend: ScriptedBackend, *, owner: Owner = OWNER, is_repeated: bool = False) -> Submission:
-    store = await recall(backend, "team", owner, is_repeated=is_repeated)
-    return await ensure_submitted(backend, JOB, owner=owner, store=store)
+async def submit(
+    backend: ScriptedBackend, *, job: TrainingJob = JOB, owner: Owner = OWNER, is_repeated: bool = False, **seen: Any
+) -> Submission:
+    store = await recall(backend, "team", owner, is_repeated=is_repeated, **seen)
+    return await ensure_submitted(backend, job, owner=owner, store=store)
 
 
 def end(backend: ScriptedBackend, ref: JobRef, phase: str = "Failed", **notes: str) -> Manifest:
@@ -169,15 +171,12 @@ async def test_the_stored_result_of_a_deleted_job_is_used_by_an_automatic_retry(
 async def test_a_job_that_is_gone_unverified_is_trained_again_by_a_person_only() -> None:
     backend = ScriptedBackend()
     first = await submit(backend)
-    noted = note(first, Outcome.UNVERIFIED)
+    notes = [note(first, Outcome.UNVERIFIED).to_text()]
     await backend.delete(first.ref)
 
-    repeated = await recall(backend, "team", OWNER, is_repeated=True, notes=[noted.to_text()])
     with pytest.raises(OutputsNotVerified, match="never verified"):
-        await ensure_submitted(backend, JOB, owner=OWNER, store=repeated)
-
-    again = await recall(backend, "team", OWNER, is_repeated=False, notes=[noted.to_text()])
-    assert (await ensure_submitted(backend, JOB, owner=OWNER, store=again)).attempt == 2
+        await submit(backend, is_repeated=True, notes=notes)
+    assert (await submit(backend, notes=notes)).attempt == 2
 
 
 async def test_a_job_that_exists_counts_more_than_its_note() -> None:
@@ -241,8 +240,7 @@ async def test_replicas_of_a_job_that_is_gone_are_waited_for() -> None:
     backend.pods_stay = 3
 
     job = replace(JOB, checkpoints="pvc://models/checkpoints")
-    store = await recall(backend, "team", OWNER, is_repeated=False, replicas=[other, *replicas])
-    second = await ensure_submitted(backend, job, owner=OWNER, store=store)
+    second = await submit(backend, job=job, replicas=[other, *replicas])
 
     assert (second.attempt, backend.deleted, backend.pods_stay) == (2, [], -1)
     assert second.ref.name != first.ref.name
