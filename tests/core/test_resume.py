@@ -177,6 +177,17 @@ async def test_a_job_that_is_adopted_is_not_looked_at() -> None:
     assert (adopted.attempt, adopted.adopted, len(task.backend.looks), len(task.told)) == (2, True, 1, 1)
 
 
+async def test_one_look_is_enough_for_all_names_and_kinds_that_are_tried() -> None:
+    task = Task(described(None))
+    await task.attempt()
+    task.backend.served.remove("PyTorchJob")
+
+    await task.attempt()
+
+    assert len(task.backend.looks) == 1
+    assert set(task.variables()) == {"/data/ckpt/checkpoint-800"}
+
+
 async def test_a_path_is_not_expanded_by_the_kubelet() -> None:
     task = Task()
     task.backend.checkpoint = Checkpoint(path="$(HOME)/a.pt")

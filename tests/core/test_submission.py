@@ -426,6 +426,15 @@ async def test_a_lost_answer_with_a_strangers_job_under_the_name_stays_an_error(
         await submit(backend, MemoryStore(), exact_name=True)
 
 
+def test_concluding_or_delivering_without_a_record_is_nothing() -> None:
+    store = MemoryStore()
+
+    conclude_attempt(store)
+    deliver_attempt(store, by_try=1)
+
+    assert store.record is None
+
+
 PRIVATE = {"GIT_SYNC_USERNAME": "ann", "GIT_SYNC_PASSWORD": "tops3cret"}
 
 
