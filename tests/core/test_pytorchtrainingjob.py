@@ -88,19 +88,6 @@ def test_a_job_of_typed_fields_has_one_role() -> None:
     assert [mount["mountPath"] for mount in trainer["volumeMounts"]] == [SHARED_MEMORY_PATH]
 
 
-def test_the_policies_of_a_job_have_their_own_words() -> None:
-    found = rendered(
-        **BASE,
-        restart_policy="ExitCode",
-        clean_pod_policy="All",
-        backoff_limit=2,
-        active_deadline_seconds=60,
-    )["spec"]
-
-    assert found["runPolicy"] == {"cleanUpPolicy": "All", "backoffLimit": 2, "activeDeadlineSeconds": 60}
-    assert found["replicaSpecs"][0]["restartPolicy"] == "ExitCode"
-
-
 ELASTIC = {"min_replicas": 1, "max_replicas": 4, "max_restarts": 3, "rdzv_backend": "c10d"}
 
 
