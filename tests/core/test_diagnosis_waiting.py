@@ -209,6 +209,14 @@ class TestEnding:
             f"{WORKER} (rank 1) (and 1 more) did not start within 20 min: RunContainerError"
         )
 
+    def test_a_claim_that_does_not_exist_is_no_want_of_room(self) -> None:
+        """The scheduler reports both as "0/1 nodes are available", but a retry does not create the claim."""
+        missing = wait(WaitKind.QUEUED, message='0/1 nodes are available: persistentvolumeclaim "data" not found.')
+
+        found = ended(10, missing, queued_since=NOW, limits=Limits(queue_timeout=10))
+
+        assert (found.cause, found.retryable) == (Cause.CONFIG, False)
+
 
 class TestOutlook:
     def test_a_deadline_that_comes_first_ends_the_wait(self) -> None:
@@ -221,6 +229,11 @@ class TestOutlook:
         assert outlook(starting, limits=Limits(), deadline=soon).endswith("the deadline, 2026-11-20 10:05:00+00:00")
         assert outlook(queued, limits=Limits(), deadline=late).endswith("the deadline, 2026-11-20 10:30:00+00:00")
         assert outlook(queued, limits=Limits(queue_timeout=60)) == "; given up after 1 min (queue timeout)"
+
+    def test_without_a_limit_a_crash_loop_goes_on(self) -> None:
+        looping = PodHistory(waiting=(wait(WaitKind.CRASH_LOOP),))
+
+        assert outlook(looping, limits=Limits(crash_loop_limit=None)) == "; there is no time limit"
 
 
 class TestWaitingNotice:

@@ -462,6 +462,13 @@ class TestLimits:
         with pytest.raises(ValueError, match="more than 2 files"):
             look(tmp_path)
 
+    def test_a_look_that_takes_too_long_is_no_answer(self, tmp_path: Path) -> None:
+        """It is no damaged file either."""
+        write(tmp_path / "a.pt", zipped())
+
+        with pytest.raises(TimeoutError):
+            look(tmp_path, seconds=-1)
+
     def test_the_time_also_ends_a_checksum(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         write(tmp_path / "a.pt", zipped())
         passed = itertools.chain([0.0] * 4, itertools.repeat(9.0))
@@ -531,6 +538,17 @@ class TestChanges:
 
         refused = tmp_path.name
         with pytest.raises(PermissionError):
+            look(tmp_path)
+
+    def test_a_broken_disk_is_no_answer(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        write(tmp_path / "a.pt", zipped())
+
+        def break_(*_: Any, **__: Any) -> str:
+            raise OSError(5, "Input/output error")
+
+        monkeypatch.setattr(find_checkpoint, "_problem_of_zip", break_)
+
+        with pytest.raises(OSError, match="Input/output error"):
             look(tmp_path)
 
     def test_a_file_that_goes_while_the_folder_is_listed_is_no_answer(

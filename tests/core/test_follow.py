@@ -342,6 +342,24 @@ async def test_a_replica_that_is_started_again_is_blamed_for_what_it_wrote_befor
     assert "bad batch" in next(texts[RECORD_ANNOTATION] for texts in noted if RECORD_ANNOTATION in texts)
 
 
+async def test_replicas_that_are_stopped_at_the_jobs_end_are_not_reported() -> None:
+    """The operator stops what still runs when rank 0 has ended: no warning, and no request to store it."""
+    backend, sink = ScriptedBackend(), ListSink()
+    done = pod(MASTER, exited(0), phase="Succeeded")
+    backend.worlds = [
+        Observation(job=job("Running", "Succeeded"), pods=[done, pod(WORKER, RUNS)]),
+        Observation(job=job("Running", "Succeeded"), pods=[done, pod(WORKER, RUNS)]),
+        Observation(job=job("Running", "Succeeded"), pods=[done, pod(WORKER, exited(143), phase="Failed")]),
+    ]
+
+    result = result_of(await follow(backend, submission(), sink=sink))
+
+    assert result["failed_replicas"] == []
+    assert backend.shown == 3
+    assert not any(WORKER in text for text in sink.notices)
+    assert len(backend.patches) == 1  # of the first snapshot, which shows rank 0's end
+
+
 async def test_a_job_that_is_gone_after_its_success_has_succeeded() -> None:
     """Its time to live may expire immediately."""
     backend = showing(Observation(job=job("Succeeded"), pods=[pod(WORKER, RUNS)]), Observation(job=None))
@@ -570,6 +588,28 @@ async def test_an_error_of_the_sink_takes_no_verdict_from_a_job(caplog: pytest.L
 
     assert conclusion.outcome is Outcome.SUCCEEDED
     assert "team/digits: rank 0's log could not be copied any more: BrokenPipeError('the log is closed')" in caplog.text
+
+
+async def test_a_follower_that_is_cancelled_while_its_log_ends_stops() -> None:
+    """As a task that is told to stop just then."""
+    backend, began = showing(Observation(job=job("Running", "Succeeded"))), asyncio.Event()
+
+    async def log_that_ends_slowly(*_: Any, **__: Any) -> AsyncIterator[LogLine]:
+        try:
+            for line in written("epoch 1"):
+                yield line
+            await asyncio.Event().wait()
+        finally:
+            began.set()
+            await asyncio.sleep(5)
+
+    backend.logs = log_that_ends_slowly  # type: ignore[assignment]
+    following = asyncio.create_task(follow(backend, submission(), sink=ListSink()))
+    await began.wait()
+    following.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await following
 
 
 @pytest.mark.parametrize("hands_off", [False, True])
@@ -822,6 +862,13 @@ def test_the_report_of_a_failed_job_that_is_deleted_now_does_not_lead_to_its_log
         raise_for(REF, conclusion)
     with pytest.raises(JobFailed, match="Its log is gone with the job"):
         raise_for(REF, conclusion, deletes=True)
+
+
+def test_a_failure_that_nobody_could_explain_is_still_a_failure() -> None:
+    conclusion = JobOutcome(outcome=Outcome.FAILED, status=JobStatus(phase=JobPhase.FAILED))
+
+    with pytest.raises(JobFailed, match="team/digits"):
+        raise_for(submission().ref, conclusion)
 
 
 def test_a_deadline_is_an_instant_that_every_process_agrees_on() -> None:
