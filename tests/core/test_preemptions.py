@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -31,6 +31,9 @@ from ptjob_provider.core.status import JobPhase, JobStatus
 from recorded import recorded
 from rows import each_row
 from story import STORIES, read, worlds
+
+if TYPE_CHECKING:
+    from ptjob_provider.core.run.attempts import AttemptRecord
 
 JOB = TrainingJob.parse(name="digits", namespace="team", image="digits:1", workers=1)
 OWNER = Owner(instance="prod", ids={"task": "train"}, labels={})
@@ -75,6 +78,20 @@ async def ran(made: Session) -> dict[str, Any]:
     """Run the session to its end and return the job's result."""
     submission, outcome = await made.until_end(JOB)
     return await made.finish(submission.ref, outcome, deliver=dict)
+
+
+async def preempted(**fields: Any) -> tuple[PreemptingStandIn, Session, Submission, JobOutcome]:
+    """Return a session whose first attempt was evicted, as its second one will be, and the first one's outcome."""
+    backend = PreemptingStandIn("evicted", "evicted")
+    made = session(backend, **fields)
+    submission = await made.submit(JOB)
+    return backend, made, submission, await made.follow(submission)
+
+
+def record_of(made: Session) -> AttemptRecord:
+    record = made.store.load()
+    assert record is not None
+    return record
 
 
 class TestWhichEndsCount:
@@ -139,14 +156,14 @@ SUBMISSION = Submission.of(
 
 class TestOneTry:
     async def test_a_training_survives_as_many_preemptions_as_allowed(self) -> None:
-        backend, store = PreemptingStandIn("evicted", "evicted"), MemoryStore()
+        made = session(backend := PreemptingStandIn("evicted", "evicted"))
 
-        result = await ran(session(backend, store))
+        result = await ran(made)
 
         assert (result["attempt"], result["preemptions"]) == (3, [LOST, LOST])
         assert (backend.attempts, backend.together) == ([1, 2, 3], [1, 1, 1])
-        assert store.record is not None
-        assert [(each["attempt"], each["cause"]) for each in store.record.earlier] == [(1, "evicted"), (2, "evicted")]
+        earlier = [(each["attempt"], each["cause"]) for each in record_of(made).earlier]
+        assert earlier == [(1, "evicted"), (2, "evicted")]
 
     async def test_the_progress_of_an_attempt_is_not_that_of_the_next_one(self) -> None:
         state, made = TrainingState(), session(PreemptingStandIn("evicted"))
@@ -157,14 +174,14 @@ class TestOneTry:
         assert (state.first_step, [each["attempt"] for each in state.earlier]) == (None, [1])
 
     async def test_one_preemption_more_is_a_failure_that_says_so(self) -> None:
-        backend, store = PreemptingStandIn("evicted", "evicted"), MemoryStore()
+        made = session(backend := PreemptingStandIn("evicted", "evicted"), limit=1)
         text = "the platform ended it 2 times, and max_preemptions=1 allows no further attempt"
 
         with pytest.raises(JobFailed, match=text) as error:
-            await ran(session(backend, store, limit=1))
+            await ran(made)
 
         assert error.value.diagnosis.cause is Cause.EVICTED
-        assert (backend.attempts, store.record and len(store.record.preemptions)) == ([1, 2], 2)
+        assert (backend.attempts, len(record_of(made).preemptions)) == ([1, 2], 2)
 
     @each_row(("end", "limit"), [("evicted", 0), ("evicted", None), ("own limit", 3), ("fails", 3)])
     async def test_any_other_end_is_reported_as_without_the_option(self, end: str, limit: int | None) -> None:
@@ -185,31 +202,28 @@ class TestOneTry:
         assert "was evicted: The node was low on resource: memory." in text
         assert text.endswith("Its next attempt follows at once (preemption 1 of at most 2)")
 
-    async def test_a_later_try_goes_on_with_the_count(self) -> None:
+    @each_row(
+        ("ends", "clear_number", "attempt"),
+        [(("evicted", "fails", "evicted"), 0, 4), (("evicted", "fails", "evicted", "evicted"), 1, 5)],
+    )
+    async def test_a_later_try_goes_on_with_the_count_and_a_clear_begins_a_new_one(
+        self, ends: tuple[str, ...], clear_number: int, attempt: int
+    ) -> None:
         """A failure of the program in between is the orchestrator's to retry; it changes no count."""
-        backend, store = PreemptingStandIn("evicted", "fails", "evicted"), MemoryStore()
+        made = session(PreemptingStandIn(*ends))
         with pytest.raises(JobFailed):
-            await ran(session(backend, store))
+            await ran(made)
 
-        result = await ran(session(backend, store))
+        result = await ran(replace(made, how_to_submit=SubmitOptions(clear_number=clear_number)))
 
-        assert (result["attempt"], len(result["preemptions"])) == (4, 2)
-
-    async def test_a_clear_begins_a_new_count(self) -> None:
-        backend, store = PreemptingStandIn("evicted", "fails", "evicted", "evicted"), MemoryStore()
-        with pytest.raises(JobFailed):
-            await ran(session(backend, store))
-
-        result = await ran(session(backend, store, how_to_submit=SubmitOptions(clear_number=1)))
-
-        assert (result["attempt"], len(result["preemptions"])) == (5, 2)
+        assert (result["attempt"], len(result["preemptions"])) == (attempt, 2)
 
     @each_row("seconds", [-1.0, 2.0])
     async def test_a_deadline_before_the_next_attempt_ends_the_try(self, monkeypatch: Any, seconds: float) -> None:
         """Nothing is waited for, because the try has one deadline for all its attempts."""
         monkeypatch.setattr(preemptions, "_FIRST_PAUSE", 3.0)
-        backend, store = PreemptingStandIn("evicted", "evicted"), MemoryStore()
-        made = session(backend, store, deadline=datetime.now(UTC) + timedelta(seconds=seconds))
+        backend = PreemptingStandIn("evicted", "evicted")
+        made = session(backend, deadline=datetime.now(UTC) + timedelta(seconds=seconds))
         submission = await made.submit(JOB)
         backend.end_job(submission.ref)
         if seconds > 0:
@@ -221,8 +235,7 @@ class TestOneTry:
         assert outcome is not None
         with pytest.raises(JobTimedOut, match=r"was evicted.*its deadline passes before the next attempt begins"):
             await made.finish(submission.ref, outcome, deliver=dict)
-        assert store.record is not None
-        assert (store.record.ended, len(store.record.preemptions)) == (True, 1 + (seconds > 0))
+        assert (record_of(made).ended, len(record_of(made).preemptions)) == (True, 1 + (seconds > 0))
 
 
 class TestAttemptsWithoutANewStep:
@@ -297,52 +310,40 @@ class TestAttemptsWithoutANewStep:
 
 
 class TestWhatTheServerShows:
-    @each_row("condition", [None, "Succeeded"])
-    async def test_a_job_that_has_not_failed_gets_no_other_beside_it(self, condition: str | None) -> None:
-        """A restored database may have an old event; what the server has counts."""
-        backend, store = PreemptingStandIn("evicted"), MemoryStore()
-        made = session(backend, store)
-        submission = await made.submit(JOB)
-        outcome = await made.follow(submission)
+    """A restored database may have an old event of a job's end; what the server has counts."""
+
+    @each_row("phase", ["Running", "Succeeded"])
+    async def test_a_job_that_has_not_failed_gets_no_other_beside_it(self, phase: str) -> None:
+        backend, made, submission, outcome = await preempted()
         (job,) = backend.jobs.values()
-        if condition is None:
-            del job["status"]
-        else:
-            job["status"]["conditions"][0]["type"] = condition
+        job["status"]["conditions"][0]["type"] = phase
 
         with pytest.raises(ClusterUnavailable, match="was seen to fail, and the API server does not show that"):
             await made.after(submission, outcome)
 
-        assert store.record is not None
-        assert (store.record.ended, len(backend.jobs)) == (False, 1)
+        assert (record_of(made).ended, len(backend.jobs)) == (False, 1)
 
-    async def test_a_job_that_is_being_deleted_has_ended(self) -> None:
-        """Such as one that was given up here; what waits for its object are finalizers."""
-        backend, store = PreemptingStandIn("evicted"), MemoryStore()
-        made = session(backend, store)
-        submission = await made.submit(JOB)
-        outcome = await made.follow(submission)
+    @each_row("is_gone", [True, False])
+    async def test_a_job_that_is_gone_or_being_deleted_has_ended(self, *, is_gone: bool) -> None:
+        """Its time to live is over, or it was given up here, and finalizers hold its object."""
+        backend, made, submission, outcome = await preempted()
         (job,) = backend.jobs.values()
         del job["status"]
         job["metadata"]["deletionTimestamp"] = "2026-11-20T10:00:00Z"
+        if is_gone:
+            backend.jobs.clear()
 
         assert await made.after(submission, outcome) is None
 
     async def test_a_job_that_was_given_up_and_left_gets_no_other_beside_it(self) -> None:
-        backend = PreemptingStandIn("evicted")
-        made = session(backend)
-        submission = await made.submit(JOB)
-        outcome = await made.follow(submission)
+        _, made, submission, outcome = await preempted()
         left = replace(outcome, status=replace(outcome.status, phase=JobPhase.RUNNING))
 
         assert await made.after(submission, left) is left
 
     async def test_a_server_has_a_minute_though_a_refusal_is_final(self) -> None:
         """`api_error_timeout` 0 is about refusals; an answer takes its time."""
-        backend = PreemptingStandIn("evicted")
-        made = session(backend, api_error_timeout=0.0)
-        submission = await made.submit(JOB)
-        outcome = await made.follow(submission)
+        backend, made, submission, outcome = await preempted(api_error_timeout=0.0)
         read = backend.read
 
         async def slowly(ref: Any) -> Any:
@@ -355,53 +356,27 @@ class TestWhatTheServerShows:
 
     async def test_a_server_that_does_not_answer_leaves_the_attempt_open(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("ptjob_provider.core.run.session._LEAST", 0.01)
-        backend, store = PreemptingStandIn("evicted"), MemoryStore()
+        backend, made, submission, outcome = await preempted(api_error_timeout=0.01)
         backend.server = "silent"
-        made = session(backend, store, api_error_timeout=0.01)
-        submission = await made.submit(JOB)
-        outcome = JobOutcome(
-            outcome=Outcome.FAILED,
-            status=JobStatus(phase=JobPhase.FAILED),
-            diagnosis=Diagnosis.of(Cause.EVICTED, "it was evicted"),
-            result={"preemptions": [LOST]},
-        )
 
         with pytest.raises(ClusterUnavailable, match="did not say within"):
             await made.after(submission, outcome)
 
-        assert store.record is not None
-        assert (store.record.ended, backend.created) == (False, 1)
+        assert (record_of(made).ended, backend.created) == (False, 1)
 
     async def test_a_job_that_a_later_try_follows_is_left_to_it(self) -> None:
-        backend, store = PreemptingStandIn("evicted"), MemoryStore()
-        frozen = session(backend, store)
-        submission = await frozen.submit(JOB)
-        outcome = await frozen.follow(submission)
+        backend, frozen, submission, outcome = await preempted()
         (job,) = backend.jobs.values()
         job["metadata"]["annotations"][ADOPTED_ANNOTATION] = "a later try"
 
         with pytest.raises(JobTakenOver):
             await frozen.after(submission, outcome)
 
-        assert store.record is not None
-        assert not store.record.ended
-
-    async def test_a_job_that_is_gone_after_its_end_has_ended(self) -> None:
-        """Its time to live is over, for example; its pods are waited for as always."""
-        backend = PreemptingStandIn("evicted")
-        made = session(backend)
-        submission = await made.submit(JOB)
-        outcome = await made.follow(submission)
-        backend.jobs.clear()
-
-        assert await made.after(submission, outcome) is None
+        assert not record_of(frozen).ended
 
     async def test_an_end_that_is_reported_again_is_counted_once(self) -> None:
         """The process was killed after it had made the next attempt, and its orchestrator repeats the call."""
-        backend, store = PreemptingStandIn("evicted", "evicted"), MemoryStore()
-        made = session(backend, store)
-        submission = await made.submit(JOB)
-        outcome = await made.follow(submission)
+        backend, made, submission, outcome = await preempted()
         assert await made.after(submission, outcome) is None
         await made.submit(JOB)
 
