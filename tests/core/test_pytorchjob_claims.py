@@ -59,8 +59,6 @@ def test_a_mount_that_an_output_needs_takes_no_other_mounts_place() -> None:
         ("pvc://reference-sets/model.pt", "it is mounted read-only"),
         ("/data/scratch/model.pt", "it is on none of the claims that the container mounts"),
         ("/data/shards/model.pt", "it is on none of the claims that the container mounts"),
-        ("pvc://", "model: 'pvc://' is not allowed; allowed: pvc://claim/path"),
-        ("pvc://runs/../x", "model: 'pvc://runs/../x'"),
     ],
 )
 def test_an_output_that_would_be_lost_is_refused(text: str, message: str) -> None:
@@ -69,16 +67,3 @@ def test_an_output_that_would_be_lost_is_refused(text: str, message: str) -> Non
         render(manifest=recorded("manifest-rich"), model=text)
 
     assert message in str(error.value)
-
-
-def test_mount_paths_are_compared_as_the_kubelet_reads_them() -> None:
-    manifest = recorded("manifest-rich")
-    for mount, path in zip(
-        container(manifest)["volumeMounts"], ["data/", "/models//", "/r", "/s", "/t", "/u"], strict=True
-    ):
-        mount["mountPath"] = path
-
-    outputs = render(manifest=manifest, model="/models/m.pt", tfevents="/data/logs").outputs
-
-    assert outputs.model == found("pvc://team-data/models/digits/m.pt", "/models/m.pt")
-    assert outputs.tfevents == found("pvc://team-data/logs", "/data/logs")

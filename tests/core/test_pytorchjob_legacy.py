@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
-from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.identity import Owner
 from ptjob_provider.core.kinds import PYTORCHJOB, pytorchjob
 from ptjob_provider.core.spec import TrainingJob
@@ -47,21 +44,6 @@ def test_a_job_for_the_training_operator_is_sent_unchanged() -> None:
     assert PYTORCHJOB.converted_for(job, NEW) is job
     assert PYTORCHJOB.converted_for(job, frozenset()) is job
     assert PYTORCHJOB.converted_for(note, OLD) is note
-
-
-@pytest.mark.parametrize(
-    ("given", "name"),
-    [
-        ({"suspend": True}, "suspend"),
-        ({"gang": True}, "gang"),
-        ({"nproc_per_node": 2}, "nproc_per_node"),
-        ({"elastic_policy": {"min_replicas": 1, "max_replicas": 2}}, "elastic_policy"),
-    ],
-)
-def test_fields_that_the_old_operator_lacks_are_refused(given: Any, name: str) -> None:
-    """A server that prunes would drop it silently."""
-    with pytest.raises(InvalidSpec, match=f"^{name}: .*old PyTorch operator"):
-        PYTORCHJOB.converted_for(manifest(**given), OLD)
 
 
 def test_changes_at_the_end_are_converted_for_the_old_operator() -> None:

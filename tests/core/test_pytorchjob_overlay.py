@@ -73,15 +73,6 @@ def test_workers_over_a_lone_master_adds_workers_like_it() -> None:
     assert roles["Worker"] == {**roles["Master"], "replicas": 2}
 
 
-def test_an_elastic_master_keeps_its_workers() -> None:
-    """A manifest with a master and an elastic policy keeps the workers that the policy needs."""
-    manifest = recorded("manifest-args-only")
-    manifest["spec"]["elasticPolicy"] = {}
-
-    with pytest.raises(InvalidSpec, match=r"Worker\.replicas: 0"):
-        render(manifest=manifest, workers=1)
-
-
 @each_row(
     ("values", "limits"),
     [
@@ -158,11 +149,6 @@ def test_an_elastic_policy_over_a_manifest_replaces_only_what_it_names() -> None
     assert policy == {**recorded("manifest-elastic")["spec"]["elasticPolicy"], "maxReplicas": 9}
 
 
-def test_processes_per_node_are_not_said_beside_the_deprecated_field_of_a_manifest() -> None:
-    with pytest.raises(InvalidSpec, match=r"^spec\.elasticPolicy\.nProcPerNode: .*leave it out"):
-        over("manifest-elastic", nproc_per_node=4)
-
-
 def test_a_roles_fields_over_a_manifest_hold_for_that_role() -> None:
     rendered = over("manifest-rich", cpu=2, master={"image": "m"}, worker={"args": ["w"], "node_selector": {"a": "b"}})
 
@@ -177,43 +163,23 @@ def test_fields_for_a_master_that_the_manifest_does_not_have_are_refused() -> No
         over("manifest-elastic", master={"cpu": 1})
 
 
-def test_a_manifest_of_the_wrong_shape_is_refused_before_fields_are_put_over_it() -> None:
-    manifest = recorded("manifest-args-only")
-    manifest["spec"]["pytorchReplicaSpecs"]["Worker"]["template"] = None
-
-    with pytest.raises(InvalidSpec, match=r"spec\.pytorchReplicaSpecs\.Worker\.template: None"):
-        render(manifest=manifest, cpu=2)
+IN_QUEUE = {"kueue.x-k8s.io/queue-name": "team"}
 
 
-def test_a_queue_is_kueues_unless_the_scheduler_is_volcano() -> None:
-    """Kueue finds the job by its label; Volcano's queue is in the scheduling policy, next to the gang's size."""
-    kueue = render(workers=2, queue_name="team", gang=True).manifest
-    volcano = render(workers=2, queue_name="team", gang=True, scheduler_name="volcano").manifest
-    alone = over("manifest-rich", queue_name="team", scheduler_name="volcano")
-
-    assert kueue["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "team"
-    assert kueue["spec"]["runPolicy"]["schedulingPolicy"] == {"minAvailable": 2}
-    assert "kueue.x-k8s.io/queue-name" not in volcano["metadata"]["labels"]
-    assert volcano["spec"]["runPolicy"]["schedulingPolicy"] == {"minAvailable": 2, "queue": "team"}
-    assert alone["spec"]["runPolicy"]["schedulingPolicy"]["queue"] == "team"
-
-
-@each_row("kind", ["PyTorchJob", "TrainJob"])
-@each_row("fields", [{"queue_name": "team"}, {"labels": {"kueue.x-k8s.io/queue-name": "team"}}])
+@each_row(
+    ("kind", "fields"),
+    [
+        ("PyTorchJob", {"queue_name": "team"}),
+        ("PyTorchJob", {"labels": IN_QUEUE}),
+        ("PyTorchJob", {"manifest": {**recorded("manifest-rich"), "metadata": {"labels": IN_QUEUE}}}),
+        ("TrainJob", {"queue_name": "team"}),
+        ("PyTorchJob", {}),
+    ],
+)
 def test_a_job_of_kueue_is_not_created_suspended(kind: str, fields: dict[str, Any]) -> None:
-    """Kueue resumes what it admits, and asks nobody."""
-    job = TrainingJob.parse(kind=kind, name="digits", image="i", suspend=True, **fields)
+    """Kueue resumes what it admits, and asks nobody; a job without a queue is in that of the installation."""
+    job = TrainingJob.parse(**{"kind": kind, "name": "digits", "image": "i", "suspend": True, **fields})
+    template = None if fields else job_template({"queue_name": "team"}, field="template")
 
     with pytest.raises(InvalidSpec, match="suspend: True is not allowed; allowed in a queue of Kueue"):
-        kinds.named(kind).render(job, owner=OWNER, attempt=1)
-
-
-def test_a_job_in_the_queue_of_an_installation_or_a_manifest_is_not_created_suspended() -> None:
-    manifest = recorded("manifest-rich")
-    manifest["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "team"}
-
-    template = Installation(template=job_template({"queue_name": "team"}, field="template"))
-    with pytest.raises(InvalidSpec, match="suspend: True is not allowed; allowed in a queue of Kueue"):
-        render(installation=template, suspend=True)
-    with pytest.raises(InvalidSpec, match="suspend: True is not allowed; allowed in a queue of Kueue"):
-        render(manifest=manifest, suspend=True)
+        kinds.named(kind).render(job, owner=OWNER, attempt=1, installation=Installation(template=template))

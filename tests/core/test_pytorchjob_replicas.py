@@ -53,8 +53,3 @@ def test_gpus_of_every_make_and_container_are_counted_over_all_pods() -> None:
     roles["Worker"]["replicas"] = 3
 
     assert [each.gpus for each in PYTORCHJOB.replicas(job)] == [3, 1, 1, 1]
-
-
-def test_the_pods_of_a_job_are_found_by_the_operators_label() -> None:
-    """training-operator sets it since 1.4."""
-    assert PYTORCHJOB.pod_selector("digits") == "training.kubeflow.org/job-name=digits"
