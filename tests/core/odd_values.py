@@ -55,6 +55,16 @@ ODD = st.recursive(
 )
 
 
+def json_of(texts: st.SearchStrategy[str]) -> st.SearchStrategy[Any]:
+    """Return JSON that every server can store, with these texts."""
+    numbers = st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False)
+    return st.recursive(
+        st.none() | st.booleans() | numbers | texts,
+        lambda inner: st.lists(inner, max_size=4) | st.dictionaries(texts, inner, max_size=4),
+        max_leaves=10,
+    )
+
+
 def strict(name: str) -> float:
     """Refuse a constant, as every JSON parser but Python's does."""
     raise AssertionError(f"{name} is no JSON")

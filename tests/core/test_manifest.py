@@ -7,6 +7,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core.odd_values import json_of
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.manifest import MAX_BYTES, MAX_DEPTH, MAX_VALUES, dump_manifest, load_manifest
 from recorded import DATA, recorded
@@ -17,15 +18,6 @@ if TYPE_CHECKING:
 
 HEAD = "apiVersion: kubeflow.org/v1\nkind: PyTorchJob\n"
 TEXTS = st.text(st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"]), max_size=12)
-VALUES = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers(-(2**63), 2**63 - 1)
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | TEXTS,
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXTS, inner, max_size=4),
-    max_leaves=12,
-)
 CONTAINS_ITSELF: dict[str, Any] = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob"}
 CONTAINS_ITSELF["spec"] = CONTAINS_ITSELF
 
@@ -69,13 +61,10 @@ def test_anchors_and_merge_keys_are_expanded_into_values_of_their_own() -> None:
         ("2026-11-20", "2026-11-20"),
         ("12:30", "12:30"),
         ("=", "="),
-        ("~", None),
         ("", None),
         ("yes", True),
         ("010", 8),
         ("0x1F", 31),
-        ("-12", -12),
-        ("1.5", 1.5),
         ("1e3", 1000.0),
         ("None", "None"),
     ],
@@ -170,7 +159,7 @@ def test_a_document_that_explodes_is_refused_before_it_does(bomb: str) -> None:
         load("\n".join(levels))
 
 
-@given(st.dictionaries(TEXTS, VALUES, max_size=5))
+@given(st.dictionaries(TEXTS, json_of(TEXTS), max_size=5))
 def test_a_dumped_manifest_is_read_back_as_the_same_values(extra: dict[str, Any]) -> None:
     manifest = {**extra, "apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob"}
 
