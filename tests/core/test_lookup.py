@@ -52,29 +52,26 @@ def backend(**said: Manifest | ClusterError) -> Any:
     return cast("Any", ScriptedKinds(**said))
 
 
+BOTH = {"PyTorchJob": job("PyTorchJob", 2), "TrainJob": job("TrainJob", 1)}
+
+
 @each_row(
-    ("said", "kind", "expected"),
+    ("said", "how", "expected"),
     [
-        ({"PyTorchJob": job("PyTorchJob"), "TrainJob": job("TrainJob")}, None, "PyTorchJob"),
-        ({"PyTorchJob": job("PyTorchJob"), "TrainJob": job("TrainJob")}, "TrainJob", "TrainJob"),
-        ({"TrainJob": job("TrainJob")}, None, "TrainJob"),
-        ({"PyTorchJob": NOT_SERVED, "TrainJob": job("TrainJob")}, None, "TrainJob"),
-        ({"PyTorchJob": DENIED, "TrainJob": job("TrainJob")}, None, "TrainJob"),
+        (BOTH, {}, "PyTorchJob"),
+        (BOTH, {"kind": "TrainJob"}, "TrainJob"),
+        (BOTH, {"preferred": "TrainJob"}, "TrainJob"),
+        (BOTH, {"kind": "PyTorchJob", "preferred": "TrainJob"}, "PyTorchJob"),
+        ({"TrainJob": BOTH["TrainJob"]}, {}, "TrainJob"),
+        ({**BOTH, "PyTorchJob": NOT_SERVED}, {}, "TrainJob"),
+        ({**BOTH, "PyTorchJob": DENIED}, {}, "TrainJob"),
     ],
 )
 async def test_a_job_is_found_under_the_first_kind_that_has_it(
-    said: dict[str, Any], kind: str | None, expected: str
+    said: dict[str, Any], how: dict[str, str], expected: str
 ) -> None:
-    """A given kind is the only one searched; a kind that is not served or not readable is skipped."""
-    assert (await find_job(backend(**said), "team", "digits", kind=kind))["kind"] == expected
-
-
-async def test_the_preferred_kind_is_looked_for_first() -> None:
-    """The preference decides if two jobs have the name; a given kind overrides it."""
-    both = backend(PyTorchJob=job("PyTorchJob"), TrainJob=job("TrainJob"))
-
-    assert (await find_job(both, "team", "digits", preferred="TrainJob"))["kind"] == "TrainJob"
-    assert (await find_job(both, "team", "digits", kind="PyTorchJob", preferred="TrainJob"))["kind"] == "PyTorchJob"
+    """A given kind is the only one searched, and a preferred one the first; one that cannot be read is skipped."""
+    assert (await find_job(backend(**said), "team", "digits", **how))["kind"] == expected
 
 
 @each_row(
@@ -82,13 +79,11 @@ async def test_the_preferred_kind_is_looked_for_first() -> None:
     [
         ({}, JobNotFound, f"{NONE} (looked for PyTorchJob, TrainJob, PyTorchTrainingJob)"),
         ({"PyTorchJob": NOT_SERVED}, JobNotFound, f"{NONE} (looked for TrainJob, PyTorchTrainingJob)"),
-        ({"TrainJob": NOT_SERVED}, JobNotFound, f"{NONE} (looked for PyTorchJob, PyTorchTrainingJob)"),
         (
             {"TrainJob": DENIED, "PyTorchTrainingJob": NOT_SERVED},
             JobNotFound,
             f"{NONE} (looked for PyTorchJob); not looked at: read trainjobs: may not",
         ),
-        ({"PyTorchJob": DENIED, "TrainJob": DENIED, "PyTorchTrainingJob": DENIED}, PermissionDenied, "may not"),
         ({"PyTorchJob": DENIED, "TrainJob": NOT_SERVED, "PyTorchTrainingJob": NOT_SERVED}, PermissionDenied, "may not"),
         (dict.fromkeys(("PyTorchJob", "TrainJob", "PyTorchTrainingJob"), NOT_SERVED), JobNotFound, "not"),
         ({"PyTorchJob": AWAY}, ClusterUnavailable, "no answer"),
@@ -104,12 +99,10 @@ async def test_a_job_that_is_not_there_is_said_to_be_missing(
 
 async def test_jobs_of_all_kinds_are_listed_oldest_first() -> None:
     """One readable kind is enough."""
-    both = {"PyTorchJob": job("PyTorchJob", 2), "TrainJob": job("TrainJob", 1)}
-
-    assert [each["kind"] for each in await list_jobs(backend(**both), "team", {})] == ["TrainJob", "PyTorchJob"]
-    assert await list_jobs(backend(**both), "team", {}, kind="TrainJob") == [both["TrainJob"]]
-    assert await list_jobs(backend(**{**both, "TrainJob": NOT_SERVED}), "team", {}) == [both["PyTorchJob"]]
-    assert await list_jobs(backend(**{**both, "TrainJob": DENIED}), "team", {}) == [both["PyTorchJob"]]
+    assert [each["kind"] for each in await list_jobs(backend(**BOTH), "team", {})] == ["TrainJob", "PyTorchJob"]
+    assert await list_jobs(backend(**BOTH), "team", {}, kind="TrainJob") == [BOTH["TrainJob"]]
+    assert await list_jobs(backend(**{**BOTH, "TrainJob": NOT_SERVED}), "team", {}) == [BOTH["PyTorchJob"]]
+    assert await list_jobs(backend(**{**BOTH, "TrainJob": DENIED}), "team", {}) == [BOTH["PyTorchJob"]]
 
 
 @pytest.mark.parametrize(
@@ -147,7 +140,7 @@ async def test_a_refusal_of_the_callers_kind_is_no_empty_list(said: dict[str, An
 
 async def test_the_base_role_beside_trainer_is_enough_for_pytorchjobs() -> None:
     """It grants no other kind, and the cluster serves them; the caller creates none of them."""
-    said: dict[str, Any] = {"PyTorchJob": job("PyTorchJob"), "TrainJob": DENIED, "PyTorchTrainingJob": DENIED}
+    said: dict[str, Any] = {**BOTH, "TrainJob": DENIED, "PyTorchTrainingJob": DENIED}
 
     listing = list_jobs(backend(**said), "team", {}, own=("PyTorchJob", "TrainJob"))
 
