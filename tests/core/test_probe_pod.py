@@ -170,31 +170,25 @@ def test_program_and_question_fit_into_a_variable() -> None:
 
 
 @each_row(
-    ("command", "python"),
+    ("command", "image", "python"),
     [
-        (None, "python3"),
-        (["torchrun", "train.py"], "python3"),
-        (["python", "train.py"], "python"),
-        (["/opt/conda/bin/python3.11", "train.py"], "/opt/conda/bin/python3.11"),
-        (["./venv/bin/python", "train.py"], "python3"),
+        (None, "", "python3"),
+        (["torchrun", "train.py"], "", "python3"),
+        (["python", "train.py"], "", "python"),
+        (["/opt/conda/bin/python3.11", "train.py"], "", "/opt/conda/bin/python3.11"),
+        (["./venv/bin/python", "train.py"], "", "python3"),
+        (["/opt/conda/bin/python3.11", "train.py"], "python:3.13-slim", "python3"),
     ],
 )
-def test_the_jobs_own_python_is_taken(command: list[str] | None, python: str) -> None:
-    """The one that its command names, unless that depends on the working directory."""
-    pod = made(job(container={"command": command, "imagePullPolicy": "Always"}))
+def test_the_jobs_own_image_and_python_are_taken_unless_another_image_is_set(
+    command: list[str] | None, image: str, python: str
+) -> None:
+    """The Python that its command names, unless that depends on the working directory."""
+    found = container(made(job(container={"command": command, "imagePullPolicy": "Always"}), image=image))
 
-    assert container(pod)["command"][0] == python
-    assert container(pod)["image"] == "registry.example/digits:1"
-    assert container(pod)["imagePullPolicy"] == "IfNotPresent"
-
-
-def test_another_image_can_be_set() -> None:
-    """Its Python is `python3`, whatever the job's command names."""
-    found = job(container={"command": ["/opt/conda/bin/python", "train.py"]})
-
-    pod = made(found, image="python:3.13-slim")
-
-    assert (container(pod)["image"], container(pod)["command"][0]) == ("python:3.13-slim", "python3")
+    assert found["command"][0] == python
+    assert found["image"] == (image or "registry.example/digits:1")
+    assert found["imagePullPolicy"] == "IfNotPresent"
 
 
 def test_a_probe_pod_requests_little_and_no_device() -> None:
@@ -351,16 +345,6 @@ def test_a_pod_that_ran_knows_more_than_its_template() -> None:
 
     assert spec["securityContext"]["runAsUser"] == 1000710000
     assert spec["tolerations"] == [taint]
-
-
-def test_taints_that_keep_gpu_nodes_free_are_tolerated() -> None:
-    """Clouds add the toleration to pods that request a GPU; the probe requests none and needs it explicitly."""
-    limits = {"nvidia.com/gpu": "1", "cpu": "8"}
-
-    spec = made(job(container={"resources": {"limits": limits}}, tolerations=[{"key": "spot"}]))["spec"]
-
-    gpu = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
-    assert spec["tolerations"] == [{"key": "spot"}, gpu]
 
 
 @each_row(

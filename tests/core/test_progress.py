@@ -115,24 +115,25 @@ def test_a_replica_that_left_no_message_is_reported_with_the_last_lines_of_its_l
     assert (this.silent(), this.add_messages([], [])) == ((), ())
 
 
-def of_rank_0(uid: str, status: dict[str, Any]) -> Observation:
-    """Return the recorded job with one pod, rank 0's."""
+def of_one(replica: str, status: dict[str, Any], *, uid: str = "a") -> Observation:
+    """Return the recorded job with one pod."""
     job = recorded("pod-deleted-gloo")["job"]
-    master = next(pod for seen, _ in looks("pod-deleted-gloo") for pod in seen.pods if "master-0" in str(pod))
-    pod = {**master, "metadata": {**master["metadata"], "uid": uid, "name": f"{job['metadata']['name']}-master-0"}}
-    return Observation(job=job, pods=({**pod, "status": status},))
+    meta = {"name": f"{job['metadata']['name']}-{replica}", "uid": uid}
+    seen = next(seen for seen, _ in looks("pod-deleted-gloo") if seen.pods)
+    return Observation(
+        job=job, pods=({**seen.pods[0], "metadata": {**seen.pods[0]["metadata"], **meta}, "status": status},)
+    )
 
 
 def test_the_reason_of_rank_0s_restart_is_reported_once() -> None:
     """Its own log does not say that its pod was evicted; an end that is the job's own is told by the diagnosis."""
-    run = {"containerStatuses": [{"name": "pytorch", "restartCount": 0, "state": {"running": {"startedAt": AT}}}]}
-    ended = {"terminated": {"exitCode": 137, "reason": "Error", "startedAt": AT, "finishedAt": AT}}
-    killed = {"containerStatuses": [{"name": "pytorch", "restartCount": 0, "state": ended}]}
+    run = {"containerStatuses": [pods.container(pods.RUNNING)]}
+    killed = {"containerStatuses": [pods.container(pods.ended(137, reason="Error"))]}
     evicted = {"phase": "Failed", "reason": "Evicted", "message": "The node was low on memory.", **killed}
     this = known("pod-deleted-gloo")
 
     told = [
-        [text for text in this.take(of_rank_0(uid, status), now=NOW).sentences if "master-0" in text]
+        [text for text in this.take(of_one("master-0", status, uid=uid), now=NOW).sentences if "master-0" in text]
         for uid, status in (("a", run), ("a", evicted), ("b", run), ("b", run))
     ]
 
@@ -175,22 +176,16 @@ def test_a_job_that_runs_according_to_its_pods_is_reported_without_the_older_mes
 
 def test_a_failed_job_is_reported_without_its_message_and_later_ends_count_as_stopped() -> None:
     """The diagnosis follows; a killed replica would look like a second cause."""
-    name = "pod-deleted-gloo"
-    this, job = known(name), recorded(name)["job"]
-    over_at, killed_at = "2026-11-20T10:03:00Z", "2026-11-20T10:03:02Z"
-    failed = {
-        "type": "Failed",
-        "status": "True",
-        "lastTransitionTime": over_at,
-        "message": "1 Master replica(s) failed.",
-    }
-    worker = next(pod for seen, _ in looks(name) for pod in seen.pods if pod["metadata"]["name"].endswith("worker-0"))
-    state = {"terminated": {"exitCode": 137, "reason": "Error", "startedAt": over_at, "finishedAt": killed_at}}
-    ended = {"phase": "Failed", "containerStatuses": [{"name": "pytorch", "restartCount": 0, "state": state}]}
-    seen = Observation(job={**job, "status": {"conditions": [failed], "completionTime": over_at}})
+    this = known("pod-deleted-gloo")
+    failed = {"type": "Failed", "status": "True", "lastTransitionTime": AT, "message": "1 Master replica(s) failed."}
+    over = {"status": {"conditions": [failed], "completionTime": AT}}
+    state = pods.ended(137, start=180, end=182, reason="Error")
+    seen = of_one("worker-0", {"phase": "Failed", "containerStatuses": [pods.container(state)]})
+    assert seen.job is not None
+    seen = replace(seen, job={**seen.job, **over})
 
-    is_failed = this.take(seen, now=NOW).sentences
-    this.take(replace(seen, pods=({**worker, "status": ended},)), now=NOW)
+    is_failed = this.take(replace(seen, pods=()), now=NOW).sentences
+    this.take(seen, now=NOW)
     said = this.add_messages(this.silent(), [""])
 
     assert is_failed == (f"{this.submission.ref} is Failed",)
