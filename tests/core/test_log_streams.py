@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import pytest
 
@@ -16,9 +16,6 @@ from ptjob_provider.core.logs import LogLine
 from ptjob_provider.core.shared import cancelled
 from rows import each_row
 from scripted_node import REPLICA, ScriptedNode, ScriptedRun
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 pytestmark = pytest.mark.skips_waits
 
@@ -119,29 +116,18 @@ async def test_a_reader_that_is_cancelled_keeps_no_stream(steps: int, free: int)
 
 
 async def test_a_free_stream_goes_to_the_reader_that_has_waited_longest() -> None:
-    """Also if its run goes on: the reader asks for a stream again."""
-    limit, order = asyncio.Semaphore(1), list[str]()
+    limit, found = asyncio.Semaphore(1), list[LogLine]()
     readers = []
     for name in ("first", "second", "third"):
-        each = node(free=0)
-        each.log_streams, each.then = limit, [_noting(order, name), _noting(order, name, end)]
-        readers.append(asyncio.create_task(read(each, [])))
+        each = ScriptedNode(runs=[ScriptedRun(began=1, lines=[(2.0, f"{name}\n")])], log_streams=limit)
+        each.then = [end]
+        readers.append(asyncio.create_task(read(each, found)))
     async with asyncio.timeout(3600):
         await asyncio.gather(*readers)
 
-    assert order[:3] == ["first", "second", "third"]
+    assert [line.text for line in found if not line.notice] == ["first", "second", "third"]
 
 
 def test_a_limit_without_any_stream_is_refused() -> None:
     with pytest.raises(InvalidSpec, match=r"max_log_streams: .* a whole number, 1 or more"):
         ClusterConfig(max_log_streams=0)
-
-
-def _noting(
-    order: list[str], name: str, more: Callable[[ScriptedNode], None] = lambda _: None
-) -> Callable[[ScriptedNode], None]:
-    def note(node: ScriptedNode) -> None:
-        order.append(name)
-        more(node)
-
-    return note

@@ -52,13 +52,11 @@ Last error:
 Duplicate GPU detected : rank 0 and rank 1 both on CUDA device ac000"""
 WATCHDOG = "[PG ID 0 PG GUID 0(default_pg) Rank 0] Process group watchdog thread terminated with exception: "
 FRAMES = "".join(
-    f"frame #{number}: {name} + 0x98 (0x7fcaf2b785e8 in /usr/lib/libtorch_cuda.so)\n"
-    for number, name in enumerate(
-        [
-            "c10::cuda::c10_cuda_check_implementation(int)",
-            "c10d::ProcessGroupNCCL::Watchdog::run()",
-            *["<unknown>"] * 14,
-        ]
+    f"frame: {name} + 0x98 (0x7fcaf2b785e8 in /usr/lib/libtorch_cuda.so)\n"
+    for name in (
+        "c10::cuda::c10_cuda_check_implementation(int)",
+        "c10d::ProcessGroupNCCL::Watchdog::run()",
+        *"abcdefghijklmn",
     )
 )
 ABORTED = f"""[rank0]:[E830 17:28:57.137 ProcessGroupNCCL.cpp:2068] {WATCHDOG}{{error}}
@@ -77,7 +75,6 @@ Exception raised from run at /pytorch/ProcessGroupNCCL.cpp:2074 (most recent cal
     ("error", "cause", "retryable"),
     [
         (NCCL_FAILED.format(last="Cuda failure 2 'out of memory'"), Cause.GPU_OUT_OF_MEMORY, False),
-        (NCCL_FAILED.format(last="Cuda failure 'out of memory'"), Cause.GPU_OUT_OF_MEMORY, False),
         (NCCL_FAILED.format(last="Cuda failure 710 'device-side assert triggered'"), Cause.PYTHON_EXCEPTION, False),
         (NCCL_FAILED.format(last="Cuda failure 999 'unknown error'"), Cause.PYTHON_EXCEPTION, True),
         (MISUSED.partition("\n")[0], Cause.PYTHON_EXCEPTION, False),

@@ -122,15 +122,6 @@ async def test_a_job_that_has_the_name_now_is_not_the_one_that_is_followed() -> 
     assert await ours._read_job(world) == job("u-1")
 
 
-async def test_a_subscriber_that_left_before_its_job_was_read_leaves_nothing_to_undo() -> None:
-    """Even if the job belongs to somebody else: an error would end the watch for all subscribers."""
-    board, world = board_of("PyTorchJob", job("u-1"))
-
-    await board._fetch(world)
-
-    assert not world.is_complete
-
-
 async def test_pods_of_another_job_of_the_name_are_not_shown() -> None:
     """By the owner reference of a pod, or by its creation time if it has none."""
     board, world = board_of("PyTorchJob", job(), *pods("u-2", "u-1")["items"])

@@ -42,15 +42,6 @@ def test_every_value_becomes_strict_json_of_utf_8(value: Any) -> None:
     assert messages == []
 
 
-@given(ODD)
-def test_a_value_that_can_be_stored_is_not_changed(value: Any) -> None:
-    sound = json.loads(json.dumps(outgoing(value)))
-    messages: list[str] = []
-
-    assert outgoing(sound, messages.append) == sound
-    assert messages == []
-
-
 @each_row(
     ("value", "left", "report"),
     [
