@@ -15,65 +15,22 @@ from ptjob_provider.core.manifest import dump_manifest, load_manifest
 from recorded import DATA, OUR_VARIABLES, OWNER, recorded, without_additions
 from rendered import IMAGE, pod, render, variables
 from rows import each_row
+from same_fields import FIELDS
 
 GOLDEN = DATA / "golden"
 MANIFESTS = ["manifest-args-only", "manifest-rich", "manifest-elastic", "manifest-exclusive"]
+ALONE = {"name", "kind", "runtime", "manifest", "elastic_policy", "code"}
+"""Fields that choose the object, or that have tests of whole manifests of their own."""
 EVERYTHING: dict[str, Any] = {
+    **{name: value for field, given in FIELDS.items() if field not in ALONE for name, value in given.items()},
     "name": "digits",
-    "namespace": "ml",
-    "image": IMAGE,
-    "command": ["torchrun", "train.py"],
-    "args": ["--epochs", 5],
-    "workers": 3,
-    "nproc_per_node": 2,
-    "gpus": 2,
-    "cpu": "8",
-    "memory": "64Gi",
     "container_resources": {"limits": {"rdma/hca": 1}},
     "shared_memory": "16Gi",
-    "env": {"LR": 0.1, "TOKEN": {"secret": "hub", "key": "token"}},
-    "volumes": ["datasets/digits:/data:ro", "runs:/runs"],
-    "working_dir": "/code",
-    "restart_policy": "ExitCode",
-    "clean_pod_policy": "All",
-    "backoff_limit": 2,
-    "active_deadline_seconds": 3600,
-    "ttl_seconds_after_finished": 60,
-    "suspend": False,
-    "node_selector": {"gpu": "a100"},
-    "tolerations": [{"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}],
-    "affinity": {"podAntiAffinity": {}},
-    "priority_class_name": "high",
-    "scheduler_name": "volcano",
-    "queue_name": "team-a",
-    "gang": True,
-    "service_account_name": "trainer",
-    "image_pull_secrets": ["registry"],
-    "image_pull_policy": "Always",
-    "host_network": True,
-    "labels": {"team": "vision"},
-    "annotations": {"sidecar.istio.io/inject": "true"},
-    "master": {"cpu": "10", "env": {"ROLE": "chief"}},
-    "worker": {"node_selector": {"zone": "b"}},
+    "volumes": ["datasets/digits:/data:ro", "runs:/runs", {"name": "tmp", "emptyDir": {}}],
     "model": "/runs/digits/model.pt",
-    "tfevents": "pvc://logs/digits",
     "checkpoints": "../runs/digits/checkpoints",
 }
-ELASTIC = {
-    "name": "grows",
-    "image": IMAGE,
-    "elastic_policy": {
-        "min_replicas": 1,
-        "max_replicas": 3,
-        "max_restarts": 5,
-        "rdzv_backend": "c10d",
-        "rdzv_host": "store",
-        "rdzv_port": 2379,
-        "rdzv_id": "run",
-        "rdzv_conf": {"timeout": 900},
-        "standalone": False,
-    },
-}
+ELASTIC = {"name": "grows", "image": IMAGE, **FIELDS["elastic_policy"]}
 
 
 def without_overridden(manifest: dict[str, Any]) -> dict[str, Any]:
@@ -168,7 +125,7 @@ def written(roles: dict[str, tuple[dict[str, Any], str | None]], **spec: Any) ->
     return {**recorded("manifest-args-only"), "spec": {"pytorchReplicaSpecs": replicas, **spec}}
 
 
-ALONE = {"Worker": ({"replicas": 2}, None)}
+WORKERS = {"Worker": ({"replicas": 2}, None)}
 
 
 @each_row(
@@ -181,9 +138,9 @@ ALONE = {"Worker": ({"replicas": 2}, None)}
             written({"Master": ({}, None), "Worker": ({"restartPolicy": "OnFailure"}, "Never")}),
             ["spec.pytorchReplicaSpecs.Worker.template.spec.restartPolicy"],
         ),
-        (written(ALONE), ["spec.pytorchReplicaSpecs"]),
-        (written(ALONE, elasticPolicy={"rdzvBackend": "c10d"}), []),
-        (written({"Master": ({}, None), **ALONE}), []),
+        (written(WORKERS), ["spec.pytorchReplicaSpecs"]),
+        (written(WORKERS, elasticPolicy={"rdzvBackend": "c10d"}), []),
+        (written({"Master": ({}, None), **WORKERS}), []),
     ],
 )
 def test_fields_of_a_manifest_that_the_operator_overrides_are_named(
