@@ -170,27 +170,30 @@ def of_trainer(*fields: str) -> list[Any]:
     return [(200, {"gitVersion": "v1"}), index, index, *document, index]
 
 
+async def checks_of(*answers: Any) -> dict[str, Check]:
+    """Return what is said about a server with these answers."""
+    async with stand_in_api_server(*answers) as server, shared_client(server.config()) as client:
+        return {check.about: check for check in await check_up(client, "ml")}
+
+
 async def test_a_cluster_on_which_only_trainer_is_installed_is_good() -> None:
     """Only the rights for its kind are checked, and the training-operator is not required."""
-    async with stand_in_api_server(*of_trainer("runtimeRef")) as server, shared_client(server.config()) as client:
-        checks = await check_up(client, "ml")
+    checks = await checks_of(*of_trainer("runtimeRef"))
 
-    [missing] = [check for check in checks if check.is_good is False]
+    [missing] = [check for check in checks.values() if check.is_good is False]
     assert missing.about == "permissions in ml"
     assert "trainjobs create" in missing.result
     assert "pytorchjobs" not in missing.result
     assert missing.advice == "have the Role of deploy/components/kinds and of deploy/base bound to you"
-    assert "training-operator" not in {check.about for check in checks}
-    assert {"Kubeflow Trainer", "JobSet"} <= {check.about for check in checks}
-    assert "why a job waits in a queue of Kueue" not in {check.about for check in checks}
+    assert {"training-operator", "why a job waits in a queue of Kueue"}.isdisjoint(checks)
+    assert {"Kubeflow Trainer", "JobSet"} <= set(checks)
 
 
 @pytest.mark.parametrize(
     "answer", [(200, {"paths": {"apis/kueue.x-k8s.io/v1beta2": {}}}), 403], ids=["served", "untold"]
 )
 async def test_kueue_is_checked_unless_it_is_known_to_be_absent(answer: Any) -> None:
-    async with stand_in_api_server(*of_trainer(), answer) as server, shared_client(server.config()) as client:
-        checks = {check.about: check for check in await check_up(client, "ml")}
+    checks = await checks_of(*of_trainer(), answer)
 
     assert checks["why a job waits in a queue of Kueue"].result == "missing: workloads list"
     assert checks["Kueue"].result == (
@@ -204,8 +207,7 @@ async def test_a_configuration_that_cannot_be_used_says_itself_what_to_do(tmp_pa
     async with shared_client(ClusterConfig(kube_config_path=str(tmp_path / "config"))) as client:
         [refused] = await check_up(client, "ml")
 
-    async with stand_in_api_server(*[401] * 5) as server, shared_client(server.config()) as client:
-        [unknown] = await check_up(client, "ml")
+    [unknown] = (await checks_of(*[401] * 5)).values()
 
     assert (refused.is_good, refused.advice) == (False, "")
     assert "kubectl cluster-info" in unknown.advice
@@ -213,10 +215,8 @@ async def test_a_configuration_that_cannot_be_used_says_itself_what_to_do(tmp_pa
 
 async def test_a_cluster_that_serves_no_kind_is_not_good() -> None:
     """One check reports it and lists what can be installed."""
-    async with stand_in_api_server(*of_trainer()) as server, shared_client(server.config()) as client:
-        checks = await check_up(client, "ml")
+    none = (await checks_of(*of_trainer()))["kinds of jobs"]
 
-    [none] = [check for check in checks if check.about == "kinds of jobs"]
     assert (none.is_good, none.result) == (False, "none is served")
     assert "Kubeflow Trainer" in none.advice
 

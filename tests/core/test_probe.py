@@ -216,22 +216,13 @@ def refuse(monkeypatch: pytest.MonkeyPatch, error: OSError, *, name: bytes = b""
     monkeypatch.setattr(probe_outputs, "open", opened, raising=False)
 
 
-def test_a_file_that_cannot_be_read_makes_no_digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_cannot_be_read_and_a_directory_that_vanishes_are_named_and_make_no_digest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A directory's digest without one of its files would be another model's."""
-    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "gone").mkdir(parents=True)
     for name in ("a", "b", "c"):
         (tmp_path / "model" / name).write_bytes(b"abc")
-    refuse(monkeypatch, PermissionError(13, "Permission denied"), name=b"b")
-
-    facts = look_at_model(tmp_path / "model", tmp_path)
-
-    assert (facts.files, facts.bytes, facts.sha256) == (3, 9, "")
-    assert facts.problem == "b: Permission denied"
-
-
-def test_a_directory_that_vanishes_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "model" / "gone").mkdir(parents=True)
-    (tmp_path / "model" / "weights").write_bytes(b"abc")
     scandir = os.scandir
 
     def vanish(path: bytes) -> Any:
@@ -239,11 +230,13 @@ def test_a_directory_that_vanishes_is_named(tmp_path: Path, monkeypatch: pytest.
             Path(os.fsdecode(path)).rmdir()
         return scandir(path)
 
-    # no other way to remove a directory between listing and reading it
     monkeypatch.setattr(os, "scandir", vanish)
+    refuse(monkeypatch, PermissionError(13, "Permission denied"), name=b"b")
+
     facts = look_at_model(tmp_path / "model", tmp_path)
 
-    assert (facts.files, facts.problem) == (1, "gone/: No such file or directory")
+    assert (facts.files, facts.bytes, facts.sha256) == (3, 9, "")
+    assert facts.problem == "b: Permission denied; gone/: No such file or directory"
 
 
 def test_files_of_earlier_trainings_are_not_read(tmp_path: Path) -> None:
@@ -358,8 +351,6 @@ def test_a_loss_that_is_no_number_is_seen(tmp_path: Path, value: float, text: st
     found = scalars_of(tmp_path, event(1, scalar("loss", value)))
 
     assert found == {"loss": text}
-    assert json.dumps(found, allow_nan=False)
-    assert str(float(text)) == str(value)
 
 
 @given(st.integers(min_value=0))

@@ -3,7 +3,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from ptjob_provider.core.kubernetes.probe import ProbeOptions, clock_difference, obstacle, problem
+from ptjob_provider.core.kubernetes.probe import ProbeOptions, clock_difference, obstacle
 from ptjob_provider.core.outputs.contract import OutputReport
 from rows import each_row
 
@@ -86,15 +86,6 @@ def test_the_options_of_a_probe_are_named_as_the_user_sets_them() -> None:
     assert said.startswith("was not created yet; ")
     assert "`PTJOB_PROBE_IMAGE` names an image with Python 3" in said
     assert "`PTJOB_PROBE_TIMEOUT` gives it longer than 300 s" in said
-
-
-def test_the_problem_of_another_pod_has_no_advice_about_the_probe() -> None:
-    """Other pods of the provider have other settings; a pod that runs, or has ended well, has no such message."""
-    assert problem(waiting("ImagePullBackOff", "no such image")) == "does not run (ImagePullBackOff: no such image)"
-    assert "ValueError: no" in problem(ended(1, "Error", raised("ValueError: no")))
-    assert "`[ptjob]" not in problem(ended(137, "OOMKilled"))
-    assert problem(pod("Succeeded", terminated={"exitCode": 0, "reason": "Completed"})) == ""
-    assert problem(pod("Running", running={"startedAt": "2026-11-20T10:00:00Z"})) == ""
 
 
 @each_row(

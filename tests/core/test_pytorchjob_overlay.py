@@ -8,7 +8,7 @@ from ptjob_provider.core import kinds
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.spec import Installation, TrainingJob, job_template
 from recorded import OWNER, recorded
-from rendered import IMAGE, SHM, container, mounted, over, pod, render, variables
+from rendered import SHM, container, mounted, over, pod, render, variables
 from rows import each_row
 
 # typed fields
@@ -147,14 +147,6 @@ def test_an_elastic_policy_over_a_manifest_replaces_only_what_it_names() -> None
     policy = over("manifest-elastic", elastic_policy={"max_replicas": 9})["spec"]["elasticPolicy"]
 
     assert policy == {**recorded("manifest-elastic")["spec"]["elasticPolicy"], "maxReplicas": 9}
-
-
-def test_a_roles_fields_over_a_manifest_hold_for_that_role() -> None:
-    rendered = over("manifest-rich", cpu=2, master={"image": "m"}, worker={"args": ["w"], "node_selector": {"a": "b"}})
-
-    assert (container(rendered)["image"], container(rendered, "Worker")["image"]) == ("m", IMAGE)
-    assert (container(rendered).get("args"), container(rendered, "Worker")["args"]) == (None, ["w"])
-    assert ("nodeSelector" in pod(rendered), pod(rendered, "Worker")["nodeSelector"]) == (False, {"a": "b"})
 
 
 def test_fields_for_a_master_that_the_manifest_does_not_have_are_refused() -> None:
