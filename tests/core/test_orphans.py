@@ -79,31 +79,20 @@ async def swept(
     return [finding async for finding in sweeping]
 
 
-@each_row(
-    "state",
-    ["running", "deferred", "queued", "scheduled", "up_for_retry", "up_for_reschedule", "restarting"],
-)
-async def test_a_job_whose_task_waits_is_left_alone(state: str) -> None:
-    """It follows the job, or its next try will."""
+WAITING = ("running", "deferred", "queued", "scheduled", "up_for_retry", "up_for_reschedule", "restarting")
+OVER = ("success", "failed", "skipped", "upstream_failed", "removed")
+
+
+@each_row("state", [*WAITING, *OVER])
+async def test_a_job_is_stopped_unless_its_task_waits(state: str) -> None:
+    """A task that waits follows the job, or its next try will; the job with exactly that uid is deleted."""
     backend = holding(job())
 
-    assert await swept(backend, state) == []
-    assert backend.jobs
+    found = await swept(backend, state)
 
-
-@each_row(
-    ("state", "why"),
-    [(state, f"its task is {state}") for state in ("success", "failed", "skipped", "upstream_failed", "removed")],
-)
-async def test_a_job_whose_task_does_not_wait_is_stopped(state: str, why: str) -> None:
-    """The reason is reported, and the job with exactly that uid is deleted."""
-    backend = holding(job())
-
-    (finding,) = await swept(backend, state)
-
-    assert (finding.why, finding.stopped, finding.error) == (why, True, "")
-    assert not backend.jobs
-    assert [ref.uid for ref in backend.deleted] == ["uid-digits"]
+    expected = [(f"its task is {state}", True, "", "uid-digits")] if state in OVER else []
+    assert [(each.why, each.stopped, each.error, each.job.ref.uid) for each in found] == expected
+    assert backend.deleted == [each.job.ref for each in found]
 
 
 @each_row(
