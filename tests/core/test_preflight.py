@@ -11,7 +11,6 @@ from ptjob_provider.core import kinds
 from ptjob_provider.core.kubernetes import ClusterConfig
 from ptjob_provider.core.kubernetes.client.http import shared_client
 from ptjob_provider.core.kubernetes.preflight import (
-    KUEUE,
     TRAINING_OPERATOR,
     check_up,
     controller_check,
@@ -221,33 +220,29 @@ async def test_a_cluster_that_serves_no_kind_is_not_good() -> None:
     assert "Kubeflow Trainer" in none.advice
 
 
-def test_the_operator_is_ready_or_not_or_not_to_be_seen() -> None:
-    pod: dict[str, Any] = {"metadata": {"name": "op", "namespace": "kubeflow"}, "status": {"conditions": []}}
-    ready = {**pod, "status": {"conditions": [{"type": "Ready", "status": "True"}]}}
-
-    def check(*pods: Any) -> Check:
-        return controller_check(TRAINING_OPERATOR, pods)
-
-    assert check().is_good is None
-    assert (check(pod).is_good, check(pod).result) == (False, "kubeflow/op is not ready")
-    assert check(pod).advice.startswith("jobs get no pods until it runs")
-    assert (check(pod, ready).is_good, check(ready).result) == (True, "kubeflow/op is ready")
+def controller(image: str = "", *, is_ready: bool = True) -> dict[str, Any]:
+    status = {"conditions": [{"type": "Ready", "status": str(is_ready)}]}
+    meta = {"name": "op", "namespace": "k"}
+    return {"metadata": meta, "spec": {"containers": [{"image": image}]}, "status": status}
 
 
-@pytest.mark.parametrize(
-    ("image", "said"),
+@each_row(
+    ("pods", "is_good", "said"),
     [
-        ("ghcr.io/kubeflow/trainer/trainer-controller-manager:v2.3.0", "k/op is ready, version v2.3.0"),
-        ("registry:5000/kueue:v0.18.4@sha256:" + 64 * "a", "k/op is ready, version v0.18.4"),
-        ("registry:5000/kueue@sha256:" + 64 * "a", "k/op is ready"),
-        ("kueue", "k/op is ready"),
+        ([], None, "no pod with the label control-plane=kubeflow-training-operator is seen"),
+        ([controller(is_ready=False)], False, "k/op is not ready"),
+        ([controller(is_ready=False), controller()], True, "k/op is ready"),
+        ([controller("ghcr.io/kubeflow/controller-manager:v2.3.0")], True, "k/op is ready, version v2.3.0"),
+        ([controller("registry:5000/kueue:v0.18.4@sha256:" + 64 * "a")], True, "k/op is ready, version v0.18.4"),
+        ([controller("registry:5000/kueue@sha256:" + 64 * "a")], True, "k/op is ready"),
     ],
 )
-def test_a_controllers_version_is_its_images_tag(image: str, said: str) -> None:
-    ready = {"conditions": [{"type": "Ready", "status": "True"}]}
-    pod = {"metadata": {"name": "op", "namespace": "k"}, "spec": {"containers": [{"image": image}]}, "status": ready}
+def test_a_controller_is_ready_or_not_or_not_to_be_seen(pods: list[Any], is_good: bool | None, said: str) -> None:  # noqa: FBT001 - a row
+    """Its version is its image's tag."""
+    check = controller_check(TRAINING_OPERATOR, pods)
 
-    assert controller_check(KUEUE, [pod]).result == said
+    assert (check.is_good, check.result) == (is_good, said)
+    assert check.advice.startswith("jobs get no pods until it runs") is (is_good is False)
 
 
 def test_the_controllers_of_what_is_served_are_looked_at() -> None:
