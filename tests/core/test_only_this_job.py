@@ -34,7 +34,6 @@ def status(code: int, reason: str, message: str = "so it is") -> tuple[int, dict
     return code, {"kind": "Status", "code": code, "reason": reason, "message": message}
 
 
-TAKEN = status(409, "AlreadyExists")
 CONFLICT = status(409, "Conflict", "the UID in the precondition (u-1) does not match the UID in record (u-2)")
 INVALID = status(422, "Invalid", "metadata.uid: field is immutable")
 

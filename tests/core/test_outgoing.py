@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from datetime import UTC, date, datetime
-from enum import IntEnum, StrEnum
+from http import HTTPStatus
 from typing import Any
 
 import pytest
@@ -15,15 +15,8 @@ from core.odd_values import NUMBERS, ODD, OTHERS, TEXTS, nested, strict
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.outgoing import EXACT_AS_FLOAT, MAX_DEPTH, MAX_SIZE, check_texts, outgoing, readable
 from ptjob_provider.core.spec import TrainingJob
+from ptjob_provider.core.status import JobPhase
 from rows import each_row
-
-
-class Colour(StrEnum):
-    RED = "red"
-
-
-class Size(IntEnum):
-    SMALL = 3
 
 
 @given(ODD)
@@ -56,7 +49,7 @@ def test_every_value_becomes_strict_json_of_utf_8(value: Any) -> None:
         ({1: "a", None: True}, {"1": "a", "None": True}, None),
         ({1: "a", "1": "b"}, {"1": "a"}, "1 (left out: another key has become the same text)"),
         ([date(2026, 11, 27), datetime(2026, 11, 27, tzinfo=UTC)], ["2026-11-27", "2026-11-27 00:00:00+00:00"], None),
-        ([Colour.RED, Size.SMALL, "\U0001f600"], ["red", 3, "\U0001f600"], None),
+        ([JobPhase.RUNNING, HTTPStatus.OK, "\U0001f600"], ["Running", 200, "\U0001f600"], None),
         ([2**64] * 5, [str(2**64)] * 5, "[0] (an integer beyond 64 bits), [1] (an integer beyond 64 bits), [2] (an"),
     ],
 )

@@ -23,11 +23,6 @@ GPU, SPOT = {"key": "gpu", "operator": "Exists"}, {"key": "spot", "operator": "E
             {"env": [{"name": "A", "valueFrom": {}}, {"name": "B", "value": "1"}, {"name": "C", "value": "2"}]},
         ),
         (
-            {"env": [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]},
-            {"env": [{"name": "A", "value": "3"}]},
-            {"env": [{"name": "A", "value": "3"}, {"name": "A", "value": "3"}]},
-        ),
-        (
             {"volumeMounts": [{"name": "x", "mountPath": "/a"}]},
             {"volumeMounts": [{"name": "y", "mountPath": "/a"}, {"name": "y", "mountPath": "/b"}]},
             {"volumeMounts": [{"name": "y", "mountPath": "/a"}, {"name": "y", "mountPath": "/b"}]},

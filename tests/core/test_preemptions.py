@@ -138,20 +138,11 @@ class TestWhenTheNextAttemptBegins:
         monkeypatch.undo()
         status = JobStatus(phase=JobPhase.FAILED, finished_at=None if ended is None else NOW + ended)
         outcome = JobOutcome(outcome=Outcome.FAILED, status=status, result={"preemptions": [LOST, LOST]})
-        submission = replace(SUBMISSION, preemptions=(LOST,))
+        submission = replace(Submission.of(recorded("pytorchjob-failed")), preemptions=(LOST,))
 
         assert next_attempt_at(submission, outcome, max_preemptions=2, now=NOW) == NOW + due
         assert next_attempt_at(submission, outcome, max_preemptions=1, now=NOW) is None
         assert next_attempt_at(submission, outcome, max_preemptions=None, now=NOW) is None
-
-
-SUBMISSION = Submission.of(
-    {
-        "kind": "PyTorchJob",
-        "metadata": {"namespace": "team", "name": "digits", "uid": "u-1", "creationTimestamp": "2026-11-20T10:00:00Z"},
-        "spec": {"pytorchReplicaSpecs": {}},
-    }
-)
 
 
 class TestOneTry:

@@ -152,14 +152,14 @@ def test_a_log_that_says_nothing_is_asked_for_twice() -> None:
     assert this.silent() == ()
 
 
-def test_the_logs_of_a_job_that_is_gone_are_not_asked_for() -> None:
-    """Its pods are deleted with it."""
+def test_the_logs_of_a_job_that_is_gone_are_not_asked_for_and_its_history_is_kept() -> None:
+    """Its pods are deleted with it; the diagnosis needs the history."""
     this = known("pod-abort-after-exception")
     until_silent(this, "pod-abort-after-exception")
+    story = this.pods
 
-    this.take(Observation(job=None), now=NOW)
-
-    assert this.silent() == ()
+    assert this.take(Observation(job=None), now=NOW) == ProgressUpdate()
+    assert (this.deleted, this.pods, this.silent()) == (True, story, ())
 
 
 def test_a_job_that_runs_according_to_its_pods_is_reported_without_the_older_message() -> None:
@@ -203,17 +203,6 @@ def test_a_job_that_is_seen_to_have_ended_keeps_what_ran_until_then() -> None:
 
     assert before
     assert this.pods.running == before
-
-
-def test_a_job_that_goes_is_known_to_have_gone_and_nothing_else_is_forgotten() -> None:
-    """The diagnosis needs the history."""
-    this = known("pod-deleted-gloo")
-    seen, at = next(looks("pod-deleted-gloo"))
-    this.take(seen, now=at)
-    story = this.pods
-
-    assert this.take(replace(seen, job=None), now=at) == ProgressUpdate()
-    assert (this.deleted, this.pods) == (True, story)
 
 
 def test_an_older_observation_does_not_undo_the_end_of_a_job() -> None:

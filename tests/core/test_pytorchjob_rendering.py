@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from core.odd_values import json_of
 from ptjob_provider.core.errors import InvalidSpec
 from ptjob_provider.core.identity import PREFIX
+from ptjob_provider.core.kinds import PYTORCHJOB
 from ptjob_provider.core.manifest import dump_manifest, load_manifest
+from ptjob_provider.core.spec import TrainingJob
 from recorded import DATA, OUR_VARIABLES, OWNER, recorded, without_additions
 from rendered import IMAGE, pod, render, variables
 from rows import each_row
@@ -113,6 +115,14 @@ def test_fields_that_only_the_api_server_writes_are_left_out() -> None:
     assert set(rendered["metadata"]) == {"name", "namespace", "labels", "annotations", "ownerReferences"}
     kept = {"team", *(f"{PREFIX}/{name}" for name in ("owner", "spec-hash", "outputs", "tensorboard"))}
     assert set(rendered["metadata"]["annotations"]) == kept
+
+
+def test_rendering_changes_nothing_that_it_was_given() -> None:
+    job = TrainingJob.parse(manifest=recorded("manifest-rich"), model="pvc://logs/x", cpu=2, labels={"a": "b"})
+
+    PYTORCHJOB.render(job, owner=OWNER, attempt=1)
+
+    assert job.manifest == recorded("manifest-rich")
 
 
 def written(roles: dict[str, tuple[dict[str, Any], str | None]], **spec: Any) -> dict[str, Any]:
