@@ -52,8 +52,6 @@ def test_the_line_in_help_is_that_of_the_command(name: str, line: str) -> None:
     [
         (["get", "digits", "--gpus"], "--gpus is not here: `ptjob top job NAME`"),
         (["top", "node", "--refresh"], "--refresh is not here: again and again: `watch ptjob top node`"),
-        (["--arena-namespace", "arena-system", "list"], "--arena-namespace is not here: nothing is installed"),
-        (["attach", "digits"], "'attach' is not here: `kubectl exec"),
     ],
 )
 def test_flags_of_arena_that_are_not_here_are_answered_with_an_alternative(words: list[str], instead: str) -> None:
@@ -62,12 +60,3 @@ def test_flags_of_arena_that_are_not_here_are_answered_with_an_alternative(words
 
     assert (result.exit_code, instead in result.output) == (2, True), result.output
     assert "No such option '--nam'" in CliRunner().invoke(main, ["list", "--nam"]).output
-
-
-@each_row("shell", ["bash", "zsh", "fish"])
-def test_each_shell_has_its_completion(shell: str) -> None:
-    """Each shell has its own script; all call this program."""
-    result = CliRunner().invoke(main, prog_name="ptjob", env={"_PTJOB_COMPLETE": f"{shell}_source"})
-
-    assert result.exit_code == 0
-    assert "_PTJOB_COMPLETE" in result.output
