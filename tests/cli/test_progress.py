@@ -6,30 +6,26 @@ import asyncio
 import json
 import os
 import re
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
 
-from api_server_stand_in import StandInApiServer, stand_in_api_server
 from cluster.shell import until
 from fakes import ScriptedBackend
 from ptjob_provider import train
 from ptjob_provider.cli import progress
-from ptjob_provider.cli.progress import AT_ONCE, FEW_LINES, of_jobs, read
+from ptjob_provider.cli.progress import AT_ONCE, FEW_LINES, LINES, of_jobs, read
 from ptjob_provider.core.backend import Observation
-from ptjob_provider.core.errors import ClusterUnavailable, InvalidSpec, JobNotFound, PermissionDenied
+from ptjob_provider.core.errors import ClusterUnavailable, JobNotFound, PermissionDenied
 from ptjob_provider.core.identity import JobRef
-from ptjob_provider.core.kubernetes import ClusterInspector
-from ptjob_provider.core.kubernetes.client.http import shared_client
 from ptjob_provider.core.logs import LogCursor, LogLine
 from ptjob_provider.core.training_progress import Progress
 from rows import each_row
 from scripted_node import JOB, REPLICA, at
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncGenerator, Callable, Sequence
     from pathlib import Path
 
     from click.testing import Result
@@ -96,15 +92,6 @@ def backend_with(*jobs: Manifest) -> ScriptedBackend:
     backend = ScriptedBackend()
     backend.jobs = {("team", each["metadata"]["name"]): each for each in jobs}
     return backend
-
-
-@asynccontextmanager
-async def served() -> AsyncIterator[tuple[StandInApiServer, ClusterInspector]]:
-    """Run a server, of which the client has its credential: a list has been read before any log."""
-    async with stand_in_api_server() as server, shared_client(server.config()) as client:
-        await client.items("/api/v1/namespaces/team/pods")
-        server.requests.clear()
-        yield server, ClusterInspector(server.config())
 
 
 async def no_pods(_: JobRef) -> Sequence[Manifest]:
@@ -184,10 +171,11 @@ def test_trainer_status_counts_more_than_the_log(ptjob: Callable[..., Result]) -
 
     listed = ptjob(backend, "list", "--progress", inspector=inspector)
     asked = ptjob(backend, "get", "digits", "-o", "json", "--no-progress", inspector=inspector)
-    told = json.loads(asked.stdout)["progress"]
+    told = json.loads(asked.stdout)
 
     assert column(listed.stdout, "STEP") == ["45/100"]
-    assert (told["step"], told["eta"], told["source"]) == (45, 795, "trainerStatus")
+    assert told["trainer_status"] == reported
+    assert [told["progress"][key] for key in ("step", "eta", "source")] == [45, 795, "trainerStatus"]
     assert inspector.asked == []
 
 
@@ -230,22 +218,6 @@ async def test_a_thousand_jobs_are_read_a_few_at_a_time() -> None:
 
 
 # --- one log
-
-
-@pytest.mark.skips_waits
-async def test_progress_takes_one_request_for_the_last_lines() -> None:
-    lines = "".join(f"{at(second)} step {second}/9 loss: {9 - second}\n" for second in range(4))
-    async with served() as (server, inspector):
-        server.script.append((200, lines))
-        found = await read(inspector, JobRef.of(job()), (REPLICA, "pytorch"))
-
-    (request,) = server.requests
-    assert request.startswith(f"GET /api/v1/namespaces/team/pods/{REPLICA}/log?")
-    asked = set(request.split()[1].partition("?")[2].split("&"))
-    assert asked == {"container=pytorch", "timestamps=true", "follow=false", "tailLines=5000"}
-    assert found is not None
-    assert (found.progress.step, found.progress.rate, found.progress.eta) == (3, 1.0, 6.0)
-    assert found.curve.to_dict()["metrics"] == {"loss": [9.0, 8.0, 7.0, 6.0]}
 
 
 async def test_a_log_without_an_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -353,15 +325,25 @@ def test_a_log_that_cannot_be_read_is_named_and_the_rest_is_shown(ptjob: Callabl
     assert (shown.exit_code, told.exit_code) == (0, 0)
 
 
-@each_row("pods", [[], [pod(phase="Pending")], [pod("digits-worker-0")]])
-def test_the_log_of_a_pod_that_has_not_started_is_not_asked_for(
-    ptjob: Callable[..., Result], pods: list[Manifest]
+@each_row(
+    ("pods", "asked"),
+    [
+        ([], []),
+        ([pod(phase="Pending")], []),
+        ([pod("digits-worker-0")], []),
+        ([pod()], [(REPLICA, "pytorch", LINES)]),
+    ],
+)
+def test_the_log_of_a_pod_is_asked_for_once_and_not_before_it_has_started(
+    ptjob: Callable[..., Result], pods: list[Manifest], asked: list[Any]
 ) -> None:
     backend, inspector = backend_with(job()), CountingInspector()
     backend.worlds = [Observation(job=job(), pods=pods)]
 
-    assert "progress" not in ptjob(backend, "get", "digits", inspector=inspector).stdout
-    assert inspector.asked == []
+    shown = ptjob(backend, "get", "digits", inspector=inspector).stdout
+
+    assert inspector.asked == asked
+    assert ("progress" in shown) is bool(asked)
 
 
 @pytest.mark.usefixtures("patient")
@@ -407,12 +389,3 @@ def test_a_handle_says_how_far_its_training_is(
     assert (progress.step, progress.total, progress.source) == (3, 4, "progress=")
     assert plain.progress() is None
     (tmp_path / "go").touch()
-
-
-@each_row(
-    ("pattern", "why"),
-    [("(", "is not a regular expression of RE2"), (3, "progress: 3 is not allowed"), ("x", "has no named group")],
-)
-def test_a_pattern_that_cannot_be_used_is_refused_before_anything_runs(pattern: object, why: str) -> None:
-    with pytest.raises(InvalidSpec, match=re.escape(why)):
-        train(steps, "go", backend="local", submit=True, progress=pattern)

@@ -55,17 +55,14 @@ class BackendWithLostLogs(ScriptedBackend):
         yield LogLine(text=f"{replica} wrote", timestamp=AT.isoformat(), cursor=place)
 
 
-def a_job(
-    condition: str, why: Diagnosis | None = WORKER_FAILED, *, workers: int = 1, was_seen: bool = True
-) -> Manifest:
+def a_job(condition: str, why: Diagnosis = WORKER_FAILED) -> Manifest:
     """Return an ended job; its annotations have the record and the diagnosis."""
     template = {"spec": {"containers": [{"name": "pytorch"}]}}
-    roles = {"Master": {"replicas": 1, "template": template}, "Worker": {"replicas": workers, "template": template}}
+    roles = {role: {"replicas": 1, "template": template} for role in ("Master", "Worker")}
     end = Termination(
         replica="digits-master-0", key="m", container="pytorch", exit_code=1, started_at=AT, finished_at=AT
     )
-    record = {RECORD_ANNOTATION: to_text(PodHistory(terminations=(end,) if was_seen else ()))}
-    notes = {**record, DIAGNOSIS_ANNOTATION: why.to_text()} if why else record
+    notes = {RECORD_ANNOTATION: to_text(PodHistory(terminations=(end,))), DIAGNOSIS_ANNOTATION: why.to_text()}
     created = "2026-11-20T10:00:00Z"
     meta = {"name": "digits", "namespace": "team", "uid": "u", "creationTimestamp": created, "annotations": notes}
     spec = {"pytorchReplicaSpecs": roles}
