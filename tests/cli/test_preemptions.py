@@ -41,19 +41,6 @@ def test_a_run_survives_a_preemption_under_its_name(ptjob: Callable[..., Any]) -
     assert "digits was ended by the platform: master-0 (rank 0) was evicted" in ran.stderr
 
 
-@each_row(("flags", "code", "created"), [((), 1, 3), (("--no-progress-limit", "0"), 75, 4)])
-def test_a_run_whose_attempts_reach_no_new_step_ends(
-    ptjob: Callable[..., Any], flags: tuple[str, ...], code: int, created: int
-) -> None:
-    """Exit code 1 says that another run would not help either."""
-    backend = PreemptingStandIn(*["evicted"] * 4, steps=[range(1, 9)] * 4)
-
-    ran = ptjob(backend, *RUN, "--max-preemptions", "3", *flags, "--", "train")
-
-    assert (ran.exit_code, backend.created) == (code, created), ran.output
-    assert ("no_progress_limit=2 allows no further attempt" in ran.stderr) is (code == 1)
-
-
 @each_row(
     ("flags", "created"),
     [

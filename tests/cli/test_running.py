@@ -8,11 +8,11 @@ import os
 import re
 import signal
 import subprocess
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from cluster.shell import until
 from fakes import BackendWithTakenNames, ScriptedBackend
 from ptjob_provider.cli.following import TerminalSink
 from ptjob_provider.cli.live_line import LiveLine
@@ -129,7 +129,7 @@ def test_a_run_is_stopped_at_its_timeout(machine: Machine) -> None:
     result = machine.ptjob("run", "--timeout", "2s", "--name", "long", "--image", "none", "python", "-c", RUNS_ON)
 
     assert result.exit_code == 75
-    wait(lambda: machine.ptjob("get", "long").exit_code == 3)
+    wait_for_object(machine, "long", is_there=False)
 
 
 def test_a_name_that_is_taken_is_refused_and_nothing_is_touched(machine: Machine) -> None:
@@ -145,17 +145,6 @@ def test_a_name_that_is_taken_is_refused_and_nothing_is_touched(machine: Machine
         "default/digits exists already; look at it: ptjob get digits; remove it: ptjob delete digits" in result.output
     )
     assert json.loads(machine.ptjob("get", "digits", "-o", "json").stdout)["job"]["uid"] == before
-
-
-def test_a_manifest_is_submitted_as_it_is(machine: Machine, tmp_path: Path) -> None:
-    """As `kubectl create -f` does; flags override it."""
-    (tmp_path / "job.yaml").write_text(MANIFEST)
-
-    result = machine.ptjob("run", "-f", str(tmp_path / "job.yaml"))
-    renamed = machine.ptjob("run", "-f", str(tmp_path / "job.yaml"), "--name", "other")
-
-    assert (result.exit_code, result.stdout) == (0, "by hand\n")
-    assert (renamed.exit_code, renamed.stdout) == (0, "by hand\n")
 
 
 def test_a_submitted_job_is_named_with_the_namespace_that_other_commands_need(machine: Machine, tmp_path: Path) -> None:
@@ -177,19 +166,8 @@ def test_the_namespace_of_a_command_overrides_that_of_a_file_of_fields(machine: 
     assert json.loads(manifest)["metadata"]["namespace"] == "team"
 
 
-def test_a_generated_name_is_the_beginning_of_one(machine: Machine, tmp_path: Path) -> None:
-    """`generateName` creates a new job each time, as with kubectl."""
-    (tmp_path / "job.yaml").write_text(MANIFEST.replace("name: by-hand", "generateName: by-hand-"))
-
-    first = machine.ptjob("submit", "-o", "name", "-f", str(tmp_path / "job.yaml")).stdout
-    second = machine.ptjob("submit", "-o", "name", "-f", str(tmp_path / "job.yaml")).stdout
-
-    assert first.startswith("by-hand-")
-    assert first != second
-
-
 def test_a_generated_name_that_is_taken_is_refused_with_its_owner(ptjob: Callable[..., Result], tmp_path: Path) -> None:
-    """The existing job is not changed."""
+    """The manifest has the beginning of a name, as with kubectl. The existing job is not changed."""
     backend = BackendWithTakenNames(Owner(instance="prod", ids={"dag_id": "nightly"}, labels={}), taken=1)
     (tmp_path / "job.yaml").write_text(MANIFEST.replace("name: by-hand", "generateName: by-hand-"))
 
@@ -303,7 +281,7 @@ def test_an_interrupt_ends_the_looking_and_the_job_only_if_that_was_asked_for(
     assert ("default/long is left as it is; follow it: ptjob follow long" in said) is runs_on
     assert ("default/long was deleted: interrupted" in said) is not runs_on
     assert "Traceback" not in said
-    wait(lambda: (machine.ptjob("get", "long").exit_code == 0) is runs_on)
+    wait_for_object(machine, "long", is_there=runs_on)
 
 
 class InterruptedBackend(ScriptedBackend):
@@ -322,40 +300,30 @@ class InterruptedBackend(ScriptedBackend):
         return ""
 
 
+DELETES = ("run", "--delete-on-interrupt")
+ENDED = {"status": {"conditions": [{"type": "Failed", "status": "True"}]}}
+OVER = "team/digits had ended, or is gone; look at it: ptjob get"
+
+
 @each_row(
-    ("words", "deletes", "text"),
+    ("words", "change", "deleted", "text"),
     [
-        (("run", "--delete-on-interrupt"), True, "team/digits was deleted: interrupted"),
-        (("submit",), False, "team/digits is left as it is; follow it: ptjob follow -n team digits"),
+        (DELETES, {}, 1, "team/digits was deleted: interrupted"),
+        (DELETES, ENDED, 0, OVER),
+        (DELETES, {"gone": True}, 0, OVER),
+        (("submit",), {}, 0, "team/digits is left as it is; follow it: ptjob follow -n team digits"),
     ],
 )
 def test_an_interrupt_while_its_tensorboard_is_made_is_one_of_a_known_job(
-    ptjob: Callable[..., Result], words: tuple[str, ...], text: str, *, deletes: bool
+    ptjob: Callable[..., Result], words: tuple[str, ...], change: dict[str, Any], deleted: int, text: str
 ) -> None:
-    """The job is deleted, or the message names it."""
-    backend = InterruptedBackend()
+    """The job is deleted, or the message names it; the record of an ended job is kept as without an interrupt."""
+    backend = InterruptedBackend(**change)
 
     result = ptjob(backend, *words, *DIGITS)
 
-    assert result.exit_code == 143
-    assert (backend.created, bool(backend.jobs)) == (1, not deletes)
+    assert (result.exit_code, backend.created, len(backend.deleted)) == (143, 1, deleted)
     assert text in result.stderr
-
-
-ENDED = {"status": {"conditions": [{"type": "Failed", "status": "True"}]}}
-
-
-@each_row("change", [ENDED, {"gone": True}])
-def test_a_job_that_has_ended_is_not_deleted_at_an_interrupt(
-    ptjob: Callable[..., Result], change: dict[str, Any]
-) -> None:
-    """Its record is kept as without an interrupt."""
-    backend = InterruptedBackend(**change)
-
-    output = ptjob(backend, "run", "--delete-on-interrupt", *DIGITS).stderr
-
-    assert "team/digits had ended, or is gone; look at it: ptjob get" in output
-    assert backend.deleted == []
 
 
 @pytest.mark.parametrize("url", ["http://10.0.0.7:30131/", ""])
@@ -398,7 +366,7 @@ def test_an_interrupt_or_a_timeout_deletes_only_what_is_adopted_or_ones_own(mach
     assert adopted.exit_code == 1
     assert "ValueError: loss is nan" in adopted.stderr
     assert mine.exit_code == 75
-    wait(lambda: machine.ptjob("get", "mine").exit_code == 3)
+    wait_for_object(machine, "mine", is_there=False)
 
 
 @pytest.mark.parametrize(
@@ -408,14 +376,13 @@ def test_the_object_of_an_ended_job_goes_if_that_is_asked_for(machine: Machine, 
     """Written files are kept in any case."""
     machine.ptjob("run", "--on-finish-action", action, "--name", "short", "--image", "none", "true")
 
-    wait(lambda: (machine.ptjob("get", "short").exit_code == 0) is is_there)
+    wait_for_object(machine, "short", is_there=is_there)
 
 
-@pytest.mark.parametrize("action", ["delete_job", "delete_succeeded_job"])
-def test_a_job_whose_outputs_nobody_could_look_at_is_kept(machine: Machine, action: str) -> None:
+def test_a_job_whose_outputs_nobody_could_look_at_is_kept(machine: Machine) -> None:
     """Another try may verify them, and deletes the job; the message has the command for it."""
     words = ["--model", "pvc://models/m.pt", "python", "-c", LEADS_ELSEWHERE]
-    result = machine.ptjob("run", "--on-finish-action", action, "--name", "odd", "--image", "none", *words)
+    result = machine.ptjob("run", "--on-finish-action", "delete_job", "--name", "odd", "--image", "none", *words)
 
     assert (result.exit_code, phase(machine, "odd")) == (75, "Succeeded")
     assert "its outputs could not be looked at" in result.stderr
@@ -458,12 +425,9 @@ def annotations(machine: Machine, name: str) -> dict[str, str]:
     return dict(job["metadata"].get("annotations") or {})
 
 
-def wait(holds: object) -> None:
-    """Wait until the condition holds."""
-    end = time.monotonic() + 240
-    while not holds():  # type: ignore[operator]
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.05)
+def wait_for_object(machine: Machine, name: str, *, is_there: bool) -> None:
+    """Wait until the job's object is there, or is gone."""
+    until("the job's object", lambda: (machine.ptjob("get", name).exit_code == 0) is is_there, timeout=240)
 
 
 def environment_of(machine: Machine, **more: str) -> dict[str, str]:
