@@ -8,14 +8,15 @@ import re
 import shutil
 import subprocess
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from installed import ROOT
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from installed import Installed
 
 DAGS = {
@@ -31,7 +32,6 @@ DAGS = {
     "digits_yaml": ["report", "train"],
     "ptjob_maintenance": ["stop_orphans"],
 }
-ANNOUNCE = ROOT / "tests" / "examples" / "announce.py"
 WITH_PODS = "digits_handover"
 """Imports KubernetesPodOperator, which loads its client. It runs on a cluster only: `tests/airflow_cluster`."""
 
@@ -62,19 +62,12 @@ class Airflow:
         return self.folder / "jobs" / "claims" / "default" / "digits"
 
     @property
-    def incoming(self) -> Path:
-        """The directory in which batches arrive."""
-        return self.folder / "incoming"
-
-    @property
     def settings(self) -> dict[str, str]:
         """Settings that make this Airflow run jobs on this machine; no DAG file contains them."""
         return {
             "AIRFLOW_HOME": str(self.folder / "home"),
             "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
             "AIRFLOW__CORE__DAGS_FOLDER": str(self.folder / "dags"),
-            "AIRFLOW_CONN_DIGITS_LEDGER": json.dumps({"conn_type": "sqlite", "host": str(self.folder / "ledger.db")}),
-            "DIGITS_INCOMING": str(self.incoming),
             "AIRFLOW__PTJOB__BACKEND": "local",
             "AIRFLOW__PTJOB__LOCAL_ROOT": str(self.folder / "jobs"),
             "AIRFLOW__PTJOB__LOCAL_IMAGES": json.dumps({"digits": str(self.folder / "digits")}),
@@ -84,19 +77,17 @@ class Airflow:
         """Run one DAG file as a script, from outside the DAG folder, until its run has ended."""
         return self.python(self.folder / "dags" / f"{name}.py")
 
-    def deliver(self, name: str, *arguments: str) -> None:
-        """Deliver a batch and store its event in the database, as no triggerer runs here."""
-        delivered = self.python(self.folder / "digits" / "deliver.py", "--to", str(self.incoming / name), *arguments)
-        folder = {"AIRFLOW__CORE__DAGS_FOLDER": str(self.folder / "announcing")}
-        output = self.python(self.folder / "announcing" / ANNOUNCE.name, str(self.incoming), settings=folder)
-        assert (delivered.returncode, output.returncode) == (0, 0), delivered.stdout + output.stdout
+    def program(self, name: str, *arguments: str | Path) -> None:
+        """Run a program of the image, which must succeed."""
+        ended = self.python(self.folder / "digits" / name, *arguments)
+        assert ended.returncode == 0, ended.stdout
 
-    def python(self, *command: str | Path, settings: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-        """Run a program with this Airflow's interpreter and settings, and optional further settings."""
+    def python(self, *command: str | Path) -> subprocess.CompletedProcess[str]:
+        """Run a program with this Airflow's interpreter and settings."""
         return subprocess.run(
             [self.installed.python, *command],
             cwd=self.folder / "home",
-            env=self.installed.environment({**self.settings, **(settings or {})}),
+            env=self.installed.environment(self.settings),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -111,8 +102,6 @@ def airflow(installed_wheel: Installed, tmp_path_factory: pytest.TempPathFactory
     hidden = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "dags", folder / "dags", ignore=hidden)
     shutil.copytree(ROOT / "docker" / "digits", folder / "digits", ignore=hidden)
-    (folder / "announcing").mkdir()
-    shutil.copy(ANNOUNCE, folder / "announcing")
     airflow = Airflow(installed=installed_wheel, folder=folder)
     installed_wheel.run("airflow", "db", "migrate", env=airflow.settings, timeout=600)
     return airflow
@@ -211,46 +200,19 @@ def test_the_maintenance_finds_nothing_where_every_job_has_ended(airflow: Airflo
     assert "0 orphaned jobs in default" in ended.stdout
 
 
-@pytest.fixture(scope="module")
-def retrained(airflow: Airflow) -> list[str]:
-    """Return the outputs of two runs of the retraining, for a first and a second batch."""
-    said = []
-    for name, first, count in (("001", "0", "60"), ("002", "60", "300")):
-        airflow.deliver(name, "--first", first, "--count", count)
-        ended = airflow.run("digits_retraining")
-        assert ended.returncode == 0, ended.stdout
-        said.append(ended.stdout)
-    return said
+def test_a_rollback_restores_the_champion_before_and_the_consumer_reads_it_from_its_event(airflow: Airflow) -> None:
+    """`tests/demo/test_demo.py` runs the DAG that trains on arriving data and promotes what is better."""
+    champion = airflow.claim / "champion"
+    for epochs in ("2", "12"):
+        model = airflow.folder / f"{epochs}.pt"
+        airflow.program("train.py", "--epochs", epochs, "--save_path", model)
+        airflow.program("promote.py", "--model_path", model, "--champion_dir", champion)
+    promoted = [json.loads(file.read_text()) for file in sorted((champion / "history").iterdir())]
 
+    restored, consumed = airflow.run("digits_rollback"), airflow.run("digits_champion")
 
-@pytest.mark.timeout(1800)
-def test_retraining_promotes_what_is_better_and_goes_back(airflow: Airflow, retrained: list[str]) -> None:
-    """Each run trains on all data so far; the consumer reads the champion from its event, also after a rollback.
-
-    tests/demo/test_demo.py tests that a worse model is refused.
-    """
-    promoted = [find(r"champion (\d): accuracy (\S+), pvc://digits/(\S+)$", said) for said in retrained]
-    consumed = [airflow.run(name) for name in ("digits_champion", "digits_rollback", "digits_champion")]
-
-    assert [number for number, _, _ in promoted] == ["1", "2"]
-    assert float(promoted[0][1]) < float(promoted[1][1])
-    assert len(list(airflow.claim.glob("champion/models/*/model.pt"))) == 2
-    assert len({trained_on(airflow, said)["data_version"] for said in retrained}) == 2
-    batches = [
-        [batch["uri"].rpartition("/")[2] for batch in trained_on(airflow, said)["batches"]] for said in retrained
-    ]
-    assert batches == [["001"], ["001", "002"]]
-
-    assert [ended.returncode for ended in consumed] == [0, 0, 0], consumed[1].stdout
-    before, after = consumed[0].stdout, consumed[2].stdout
-    assert find(r"champion (\d): accuracy (\S+)$", before) == promoted[1][:2]
-    assert find(r"champion (\d): accuracy (\S+)$", after) == ("3", promoted[0][1])
-    for said in (before, after):
-        path, sha256 = find(r"model pvc://digits/(\S+), sha256 (\w+)$", said)
-        assert hashlib.sha256((airflow.claim / path).read_bytes()).hexdigest() == sha256
-
-
-def trained_on(airflow: Airflow, said: str) -> dict[str, Any]:
-    """Return the record that is stored next to the model of a run."""
-    (path,) = set(re.findall(r"held-out accuracy \S+ \(\d+ of 360\); model: (\S+)", said))
-    return dict(json.loads(Path(path).with_name("trained_on.json").read_text()))
+    assert (restored.returncode, consumed.returncode) == (0, 0), restored.stdout + consumed.stdout
+    number, accuracy = find(r"champion (\d): accuracy (\S+)$", consumed.stdout)
+    assert (number, float(accuracy)) == ("3", pytest.approx(promoted[0]["accuracy"], abs=1e-4))
+    path, sha256 = find(r"model pvc://digits/(\S+), sha256 (\w+)$", consumed.stdout)
+    assert hashlib.sha256((airflow.claim / path).read_bytes()).hexdigest() == sha256 == promoted[0]["sha256"]
