@@ -73,22 +73,6 @@ def test_another_cause_than_the_expected_one_is_not_as_it_should_be(why: Any, *,
     assert gpu_check.judge({"phase": "Succeeded", "diagnosis": why}, {"gpu_out_of_memory"})[2] is is_good
 
 
-@each_row(
-    ("found", "said"),
-    [
-        ({"missing": ["torch", "sklearn"]}, "torch, sklearn is not installed"),
-        ({"exit code": 1, "error": "OSError: libcudart.so"}, "PyTorch cannot be used: exit code 1, error OSError"),
-        ({"gpus": [], "torch": "2.15.0"}, "PyTorch 2.15.0 finds none"),
-        ({"gpus": ["H100"], "torch": "2.15.0"}, ""),
-    ],
-)
-def test_a_missing_package_is_named_before_anything_starts(found: Any, said: str) -> None:
-    lacks = gpu_check._lacking(found)
-
-    assert said in lacks
-    assert bool(lacks) is bool(said)
-
-
 def test_a_case_that_breaks_or_hangs_is_a_row_of_its_own() -> None:
     """The cases after it run nevertheless."""
 

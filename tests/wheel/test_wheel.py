@@ -20,8 +20,6 @@ from airflow.providers_manager import ProvidersManager
 provider = ProvidersManager().providers["ptjob-provider"]
 print(json.dumps({"version": provider.version, "data": provider.data}))
 """
-ROOT = "from ptjob_provider.airflow.config import local_config; print(local_config().root)"
-DEFAULT = "import os; from ptjob_provider.cli.target import airflow_home; print(airflow_home(os.environ) / 'ptjob')"
 
 FOLDER = "training_page"
 
@@ -67,13 +65,6 @@ def test_airflow_finds_the_provider_with_what_it_brings(installed_wheel: Install
         *("retraining.operators", "retraining.triggers"),
     }
     installed_wheel.run("python", "-c", "import " + ", ".join(named))
-
-
-def test_airflow_and_the_command_line_look_in_the_same_place(installed_wheel: Installed) -> None:
-    """Without configuration, `ptjob list` finds the jobs of Airflow's tasks."""
-    root = installed_wheel.run("python", "-c", ROOT, env={"AIRFLOW__PTJOB__BACKEND": "local"}).splitlines()[-1]
-
-    assert installed_wheel.run("python", "-c", DEFAULT).splitlines()[-1] == root
 
 
 def test_the_command_line_works_without_airflow(wheel: Path, tmp_path: Path) -> None:
