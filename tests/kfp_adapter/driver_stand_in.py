@@ -7,7 +7,6 @@ It follows the source of Kubeflow Pipelines 2.17, `backend/src/v2/driver`:
     settings of the task      `getTaskConfigOptions`, `initPodSpecPatch` (driver.go), `extendPodSpecPatch`,
                               `makeVolumeMountPatch` (k8s.go)
     settings as an input      `Container` (container.go)
-    cache key                 `getFingerPrint` (cache.go)
 
 Supports tasks of the root graph only. Not supported: JSON forms of settings, config maps, optional secrets and secrets
 as files, ephemeral and empty volumes, sub-paths, preferred affinity and affinity for fields, image pull secrets,
@@ -16,8 +15,6 @@ proxies, workspaces, model cars, the artifact `executor-logs`.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -85,18 +82,6 @@ class Driven:
             if spec["parameterType"] == "TASK_CONFIG":
                 values[name] = self.task_config()
         return {"inputs": {"parameterValues": values, "artifacts": artifacts}, "outputs": self._outputs()}
-
-    def fingerprint(self) -> str | None:
-        """Return the cache key of the task, or None if caching is off."""
-        if not self._spec.get("cachingOptions", {}).get("enableCache"):
-            return None
-        asked = self.executor_input()
-        claims = sorted({self._value(each["pvcNameParameter"]) for each in self._platform.get("pvcMount", ())})
-        words = [*self.container["command"], *self.container["args"]]
-        outputs = {name: each["parameterType"] for name, each in self._definitions("output", "parameters").items()}
-        artifacts = {name: each["artifactType"] for name, each in self._definitions("output", "artifacts").items()}
-        compared = [asked["inputs"], outputs, artifacts, words, self.container["image"], claims]
-        return hashlib.sha256(json.dumps(compared, sort_keys=True).encode()).hexdigest()
 
     def task_config(self) -> dict[str, Any]:
         """Return the settings that the component passes through to the pods that it creates; unset ones are null."""

@@ -33,13 +33,6 @@ def test_in_a_pod_jobs_run_beside_it_and_it_can_own_them(service_account: Path) 
     assert environment.pod == OwnPod(
         config=ClusterConfig(in_cluster=True), namespace="team", name="run-step-1", uid="uid-1"
     )
-    assert environment.pod.as_owner == {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "name": "run-step-1",
-        "uid": "uid-1",
-        "blockOwnerDeletion": False,
-    }
 
 
 @each_row(
@@ -92,11 +85,9 @@ def test_on_one_machine_options_are_read_from_the_environment(tmp_path: Path) ->
     [
         ({}, None, None),
         ({"KFP_RETRY_INDEX": ""}, None, None),
-        ({"KFP_RETRY_INDEX": "0"}, None, 0),
         ({"KFP_RETRY_INDEX": "12"}, None, 12),
         ({"KFP_RETRY_INDEX": "{{retries}}"}, None, 1),
         ({}, 0, 0),
-        ({}, 1, 1),
         ({"KFP_RETRY_INDEX": "0"}, 1, 1),
     ],
 )
@@ -115,12 +106,6 @@ async def test_a_step_knows_which_try_it_is(environ: dict[str, str], number: int
         ({"PTJOB_JOB_TEMPLATE": '{"name": "x"}'}, "PTJOB_JOB_TEMPLATE.name"),
         ({"PTJOB_KIND": "TFJob"}, "PTJOB_KIND: 'TFJob'.*PyTorchJob, TrainJob"),
         ({"PTJOB_PROBE_TIMEOUT": "soon"}, "PTJOB_PROBE_TIMEOUT: 'soon'"),
-        ({"PTJOB_PROBE_TIMEOUT": "0"}, "PTJOB_PROBE_TIMEOUT: 0.0"),
-        ({"PTJOB_BACKEND": "local", "PTJOB_LOCAL_IMAGES": '{"a": 1}'}, "PTJOB_LOCAL_IMAGES"),
-        (
-            {"PTJOB_BACKEND": "local", "PTJOB_LOCAL_SECRETS": "/nowhere.yaml"},
-            "PTJOB_LOCAL_SECRETS: No such file or directory; give",
-        ),
         ({"PTJOB_BACKEND": "local", "PTJOB_LOCAL_SECRETS": '{"a": "b"}'}, "PTJOB_LOCAL_SECRETS: a has to be a map"),
     ],
 )

@@ -41,7 +41,6 @@ def program(pipeline: str, component: str) -> Callable[..., Any]:
         (0.5, None, "better"),
         (0.5, 0.4, "better"),
         (0.5, 0.5, "not better"),
-        ("NaN", None, "not better"),
         ("NaN", 0.4, "not better"),
         (0.5, "NaN", "better"),
     ],

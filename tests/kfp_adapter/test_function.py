@@ -4,7 +4,6 @@ kfp reads annotations as objects, not as strings.
 """
 
 import asyncio
-import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, List  # noqa: UP035 - kfp reads them
@@ -12,7 +11,8 @@ from typing import Any, Dict, List  # noqa: UP035 - kfp reads them
 import pytest
 from kfp import dsl
 
-from kfp_adapter.compiled import compile_pipeline, inputs
+from function_modules import loaded
+from kfp_adapter.compiled import compile_pipeline
 from kfp_adapter.conftest import LocalStep
 from kfp_adapter.folders import sized, write_code, write_folder
 from ptjob_provider.core.errors import InvalidSpec
@@ -94,27 +94,8 @@ def test_an_artifact_that_is_no_folder_is_refused(tmp_path: Path) -> None:
         with_folder(Request.parse({**step, "code": {"git": "https://git.example/mnist.git"}}), file)
 
 
-def test_torchrun_starts_several_processes(tmp_path: Path) -> None:
-    """An explicit name is kept."""
-
-    def define():  # noqa: ANN202 - as above
-        pytorchjob_op(function=fails, image="none", nproc_per_node=2, name="own")
-
-    given = inputs(compile_pipeline(define, tmp_path))
-
-    assert given["command"][:2] == ["torchrun", "--no-python"]
-    assert (given["name"], "args" in given) == ("own", False)
-
-
 def test_a_statement_that_the_job_does_not_run_is_a_warning_when_the_pipeline_is_compiled(tmp_path: Path) -> None:
-    folder = tmp_path / "seeded"
-    folder.mkdir()
-    (folder / "seeded.py").write_text(
-        "def seed(n): pass\nseed(42)\nRATE = [1]\nRATE.append(2)\ndef fit(): return RATE\n"
-    )
-    spec = importlib.util.spec_from_file_location("seeded", folder / "seeded.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = loaded(tmp_path, "def seed(n): pass\nseed(42)\nRATE = [1]\nRATE.append(2)\ndef fit(): return RATE\n")
 
     def define():  # noqa: ANN202 - as above
         pytorchjob_op(function=module.fit, image="none")

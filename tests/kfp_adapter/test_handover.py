@@ -11,6 +11,7 @@ from kfp import dsl, kubernetes
 
 from kfp_adapter.compiled import arrived, compile_pipeline, rank0
 from kfp_adapter.driver_stand_in import Driven
+from ptjob_provider.core.spec import job_template
 from ptjob_provider.kfp.component import pytorchjob_op
 from ptjob_provider.kfp.handover import model_path, mount_claim, mount_model
 from ptjob_provider.kfp.request import Request
@@ -143,3 +144,18 @@ def test_every_setting_of_the_task_is_the_jobs(tmp_path: Path) -> None:
     assert pod["nodeSelector"] == {"gpu": "a100"}
     assert term["matchExpressions"] == [{"key": "zone", "operator": "In", "values": ["b"]}]
     assert driven.on_pod() == {}
+
+
+def test_fields_of_the_job_win_over_those_of_its_step(tmp_path: Path) -> None:
+    """The step's settings, in turn, override the installation's."""
+
+    def pipeline() -> None:
+        task = pytorchjob_op(image="digits", cpu="8").set_cpu_limit("4")
+        kubernetes.add_node_selector(task, "gpu", "a100")
+
+    installation = job_template({"pod_template": {"spec": {"nodeSelector": {"gpu": "old", "zone": "b"}}}}, field="t")
+
+    found = rank0(Request.parse(arrived(consumer(pipeline, tmp_path, "pytorchjob"))), installation)
+
+    assert found["containers"][0]["resources"]["limits"]["cpu"] == "8"
+    assert found["nodeSelector"] == {"gpu": "a100", "zone": "b"}

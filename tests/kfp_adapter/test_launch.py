@@ -30,12 +30,6 @@ NOTE = 'say "hi" \\ and go'
 """A parameter that JSON escapes."""
 
 SAID = ["--epochs=12", "1.0", "3", "<&>"]
-ARTIFACTS = {
-    "trained_model": "system.Model",
-    "metrics": "system.Metrics",
-    "curves": "system.HTML",
-    "report": "system.Markdown",
-}
 
 
 def driven(folder: Path) -> Driven:
@@ -59,15 +53,12 @@ def driven(folder: Path) -> Driven:
 
 def on_this_machine(given: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Return the launcher's input with the outputs in a local folder instead of the paths in a pod."""
-    outputs = {name: {"artifacts": [_artifact(name, kind, folder)]} for name, kind in ARTIFACTS.items()}
-    files = {name: {"outputFile": str(folder / name)} for name in given["outputs"]["parameters"]}
-    places = {"artifacts": outputs, "parameters": files, "outputFile": str(folder / "executor_output.json")}
-    return {**given, "outputs": places}
-
-
-def _artifact(name: str, kind: str, folder: Path) -> dict[str, Any]:
-    schema = {"schemaTitle": kind, "schemaVersion": "0.0.1"}
-    return {"name": name, "type": schema, "uri": str(folder / name), "metadata": {}}
+    outputs = given["outputs"]
+    for name, each in outputs["artifacts"].items():
+        each["artifacts"][0]["uri"] = str(folder / name)
+    for name, each in outputs["parameters"].items():
+        each["outputFile"] = str(folder / name)
+    return {**given, "outputs": {**outputs, "outputFile": str(folder / "executor_output.json")}}
 
 
 def launched(step: Driven, machine: LocalStep) -> str:

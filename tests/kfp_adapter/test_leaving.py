@@ -31,11 +31,24 @@ def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @each_row("retry", [None, 0, 2])
-@each_row("error", [PermissionDenied("cannot watch pods"), RuntimeError("a mistake of ours")])
-def test_a_job_that_cannot_be_followed_runs_on_and_the_log_says_so(error: Exception, retry: int | None) -> None:
-    """With or without retries: another try may adopt the job; otherwise it is deleted with the step's pod."""
+@each_row(
+    ("error", "patch_error", "said"),
+    [
+        (PermissionDenied("cannot watch pods"), None, "was left running"),
+        (RuntimeError("a mistake of ours"), None, "was left running"),
+        (PermissionDenied("cannot watch pods"), PermissionDenied("cannot patch"), "may still run (cannot patch). Look"),
+    ],
+)
+def test_a_job_that_cannot_be_followed_runs_on_and_the_log_says_so(
+    error: Exception, patch_error: PermissionDenied | None, said: str, retry: int | None
+) -> None:
+    """With or without retries: another try may adopt the job; otherwise it is deleted with the step's pod.
+
+    The orphan search, which is Airflow's, is not named.
+    """
     backend = ScriptedBackend()
     backend.refusals["watch"] = [error] * 100
+    backend.patch_error = patch_error
     trying = Try(backend=backend, retry=retry, api_error_timeout=0.05)
 
     with pytest.raises((ClusterUnavailable, RuntimeError), match=str(error)):
@@ -43,21 +56,7 @@ def test_a_job_that_cannot_be_followed_runs_on_and_the_log_says_so(error: Except
 
     assert backend.created == 1
     assert backend.jobs
-    assert "was left running" in trying.output.getvalue()
-
-
-def test_a_job_that_cannot_be_read_any_more_may_run_on_and_no_search_stops_it() -> None:
-    """The orphan search is Airflow's, and takes only jobs of its tasks."""
-    backend = ScriptedBackend()
-    backend.refusals["watch"] = [PermissionDenied("cannot watch pods")] * 100
-    backend.patch_error = PermissionDenied("cannot patch pytorchjobs")
-    trying = Try(backend=backend, api_error_timeout=0.05)
-
-    with pytest.raises(ClusterUnavailable):
-        asyncio.run(trying.training.until_end())
-
-    assert "may still run (cannot patch pytorchjobs). Look at it: ptjob get" in trying.output.getvalue()
-    assert "search" not in trying.output.getvalue()
+    assert said in trying.output.getvalue()
 
 
 @each_row("unheard", ["list", "get"])
@@ -76,30 +75,17 @@ def test_a_job_that_runs_is_not_given_up_where_the_cluster_does_not_answer_for_a
     assert second.output.getvalue().count("trying again in 0 s: no answer") == 2
 
 
-@each_row(
-    ("retry", "number", "kind", "preferred"),
-    [
-        (1, None, None, None),
-        (None, 1, None, None),
-        (1, 1, "TrainJob", None),
-        (1, 1, None, "TrainJob"),
-    ],
-)
+@each_row(("retry", "number", "preferred"), [(1, None, None), (None, 1, None), (1, 1, "TrainJob")])
 def test_earlier_tries_are_looked_for_until_that_is_allowed(
-    retry: int | None, number: int | None, kind: str | None, preferred: str | None
+    retry: int | None, number: int | None, preferred: str | None
 ) -> None:
-    """A job of an earlier try may be running; other kinds, which may be listed, have none. Argo may retry by itself.
-
-    The kind is the step's, or the installation's.
-    """
-    made = kind or preferred or "PyTorchJob"
+    """A job of an earlier try may be running; other kinds, which may be listed, have none. Argo may retry by itself."""
+    made = preferred or "PyTorchJob"
     backend = ScriptedBackend()
     asyncio.run(Try(backend=backend, fields={"kind": made}).submit())
     backend.refusals[f"list {made}"] = [PermissionDenied(f"cannot list {made}s", code=403)]
-    fields, installation = {"kind": kind} if kind else {}, Installation(kind=preferred)
-    second = Try(
-        backend=backend, pod=pod("uid-b", number=number), retry=retry, fields=fields, installation=installation
-    )
+    own, installation = pod("uid-b", number=number), Installation(kind=preferred)
+    second = Try(backend=backend, pod=own, retry=retry, installation=installation)
 
     recalled = asyncio.run(second.training._earlier_tries())
 

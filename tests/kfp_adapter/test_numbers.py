@@ -95,11 +95,9 @@ def test_a_maps_key_is_a_text() -> None:
 @each_row(
     ("declared", "value", "text"),
     [
-        ("int", 0.5, "0.5"),
         ("int", "gpu", "gpu"),
         ("float", "1.10", "1.10"),
         ("int", True, "true"),
-        ("int", None, "null"),
     ],
 )
 def test_an_item_of_another_type_than_the_declared_one_keeps_its_value(declared: str, value: Any, text: str) -> None:
