@@ -200,6 +200,7 @@ def test_the_maintenance_finds_nothing_where_every_job_has_ended(airflow: Airflo
     assert "0 orphaned jobs in default" in ended.stdout
 
 
+@pytest.mark.timeout(1800)
 def test_a_rollback_restores_the_champion_before_and_the_consumer_reads_it_from_its_event(airflow: Airflow) -> None:
     """`tests/demo/test_demo.py` runs the DAG that trains on arriving data and promotes what is better."""
     champion = airflow.claim / "champion"
