@@ -24,6 +24,12 @@ NAME = "lower-case letters, digits and '-'"
 WORDS = r"Traceback|NoneType|None is not|\b[A-Z]\w*(?:Error|Exception)\b|Errno|timedelta|<class|<bound|object at 0x"
 """Terms that only programmers understand."""
 
+MANIFEST = (
+    "{apiVersion: kubeflow.org/v1, kind: PyTorchJob, metadata: {name: x, namespace: %s}, spec: "
+    "{pytorchReplicaSpecs: {Master: {replicas: 1, template: {spec: {containers: [{name: pytorch, image: i}]}}}}}}"
+)
+"""A manifest of a namespace."""
+
 FILES = {
     "text": "hello",
     "empty": "",
@@ -38,10 +44,8 @@ FILES = {
     "misspelt": "{name: x, image: i, workrs: 2}",
     "wrong": "{name: x, image: i, workers: none}",
     "kind": "{name: x, image: i, kind: Pod}",
-    "other": (
-        "{apiVersion: kubeflow.org/v1, kind: PyTorchJob, metadata: {name: x, namespace: other}, spec: "
-        "{pytorchReplicaSpecs: {Master: {replicas: 1, template: {spec: {containers: [{name: pytorch, image: i}]}}}}}}"
-    ),
+    "elsewhere": MANIFEST % "Bad_NS",
+    "other": MANIFEST % "other",
 }
 
 LINES: tuple[tuple[str, int, str, str, str], ...] = (
@@ -133,6 +137,7 @@ LINES: tuple[tuple[str, int, str, str, str], ...] = (
     ("render -f FILES/clock", 2, "active_deadline_seconds", "1:30", "a whole number"),
     ("render -f FILES/misspelt", 2, "workrs", "no such field", "workers"),
     ("submit -f FILES/other -n team", 2, "--namespace", "team", "-n other"),
+    ("render -f FILES/elsewhere", 2, "manifest.metadata.namespace", "Bad_NS", "at most 63"),
 )
 
 
