@@ -65,16 +65,6 @@ class BackendThatIsSlowToCreate(ScriptedBackend):
         return await super().submit(manifest)
 
 
-class BackendWithoutKubeconfig(ScriptedBackend):
-    """Sends no request."""
-
-    async def submit(self, *_: object, **__: object) -> JobRef:
-        raise InvalidSpec("/opt/config: it is not there")
-
-    async def get(self, *_: object, **__: object) -> Manifest:
-        raise InvalidSpec("/opt/config: it is not there")
-
-
 class Try:
     """One try of a task whose job runs until it is stopped."""
 
@@ -93,7 +83,13 @@ class Try:
         self.execution = JobExecution(
             self.backend, self.given, instance=Instance("prod"), log=self.log, waiting=self.waiting
         )
-        self.is_told_as_it_waits = False
+
+    @classmethod
+    def submitted(cls, ti: StandInTaskInstance | None = None) -> Try:
+        """Return a try that has submitted its job; a next one may follow unless the task instance says otherwise."""
+        trying = cls(ti or StandInTaskInstance(max_tries=2))
+        trying.submit()
+        return trying
 
     def submit(self) -> Submission:
         submission = self.execution.submit(JOB, exact_name=False)
@@ -103,11 +99,19 @@ class Try:
 
     def wait(self) -> dict[str, Any]:
         submission = self.submit()
-        if self.is_told_as_it_waits:
-            threading.Thread(target=self._wake_when_it_waits, daemon=True).start()
         with airflow_errors():
             conclusion = self.execution.wait(submission)
             return self.execution.finish(submission, conclusion)
+
+    def is_told_to_stop(self, match: str) -> None:
+        """Tell the task to stop while it does not wait; the sentence says what becomes of its job."""
+        with pytest.raises(TaskStopped, match=match), self.execution.deciding_on_error():
+            raise StopRequested
+
+    def is_overdue(self) -> None:
+        """Let Airflow's alarm go off."""
+        with pytest.raises(AirflowTaskTimeout), self.execution.deciding_on_error():
+            raise AirflowTaskTimeout
 
     def next(self) -> Try:
         """Return the same task's next try, which does not know the job yet."""
@@ -122,7 +126,7 @@ class Try:
     def record(self) -> Any:
         return TaskStateAttemptStore(self.given).load()
 
-    def _wake_when_it_waits(self) -> None:
+    def wake_when_it_waits(self) -> None:
         while not self.backend.shown:  # there is no event for it
             time.sleep(0.01)
         self.waiting.wake()
@@ -154,7 +158,7 @@ def test_the_state_of_a_stopped_task_decides_whether_its_job_is_kept(
     if state is None:
         monkeypatch.setattr("ptjob_provider.airflow.supervisor.WORKER_PATIENCE", 1.0)
     trying = Try(StandInTaskInstance(try_number=try_number, max_tries=max_tries))
-    trying.is_told_as_it_waits = True
+    threading.Thread(target=trying.wake_when_it_waits, daemon=True).start()
 
     with pytest.raises(AirflowException, match="told to stop.*" + ("kept" if kept else "deleted")):
         trying.wait()
@@ -173,27 +177,20 @@ def test_the_last_permitted_retry_is_the_try_after_max_tries(try_number: int, ma
 
 def test_an_api_server_that_is_away_keeps_the_job(comms: FakeComms) -> None:
     comms.refuses = True
-    trying = Try()
-    trying.is_told_as_it_waits = True
+    trying = Try.submitted(StandInTaskInstance())
 
-    with pytest.raises(AirflowException, match="is kept"):
-        trying.wait()
+    trying.is_told_to_stop("is kept")
 
     assert trying.backend.jobs
 
 
 def test_a_last_try_that_another_one_has_replaced_keeps_the_job(comms: FakeComms) -> None:
     """After a scheduler's failover the next try may run already; Airflow has no stored state for the replaced one."""
-    trying = Try()
-    trying.submit()
+    trying = Try.submitted(StandInTaskInstance())
     trying.given["task_state_store"].values.clear()
     trying.given["ti"].pushed.clear()
 
-    with (
-        pytest.raises(AirflowException, match="is kept: Airflow has reset its task"),
-        trying.execution.deciding_on_error(),
-    ):
-        raise StopRequested
+    trying.is_told_to_stop("is kept: Airflow has reset its task")
 
     assert trying.backend.jobs
 
@@ -201,11 +198,9 @@ def test_a_last_try_that_another_one_has_replaced_keeps_the_job(comms: FakeComms
 def test_a_job_whose_task_instance_was_deleted_is_deleted(comms: FakeComms) -> None:
     """A reset task instance has no state; one whose run was deleted is missing from the answer."""
     comms.knows = False
-    trying = Try(StandInTaskInstance(max_tries=2))
-    trying.is_told_as_it_waits = True
+    trying = Try.submitted()
 
-    with pytest.raises(AirflowException, match="was deleted: the task is gone"):
-        trying.wait()
+    trying.is_told_to_stop("was deleted: the task is gone")
 
     assert not trying.backend.jobs
 
@@ -213,27 +208,20 @@ def test_a_job_whose_task_instance_was_deleted_is_deleted(comms: FakeComms) -> N
 @pytest.mark.parametrize(("verb", "is_known"), [("read", True), ("delete", True), ("get", False)])
 def test_a_job_that_cannot_be_deleted_is_said_to_run_on(comms: FakeComms, verb: str, *, is_known: bool) -> None:
     comms.state = "failed"
-    trying = Try()
-    trying.submit()
+    trying = Try.submitted()
     trying.backend.refusals[verb] = [ClusterUnavailable("no answer")]
 
-    with (
-        pytest.raises(AirflowException, match=r"told to stop.*may still run"),
-        (trying if is_known else trying.next()).execution.deciding_on_error(),
-    ):
-        raise StopRequested
+    (trying if is_known else trying.next()).is_told_to_stop("told to stop.*may still run")
 
     assert trying.backend.jobs
 
 
 def test_a_known_job_is_stopped_although_it_cannot_be_looked_up(comms: FakeComms) -> None:
     comms.state = "failed"
-    trying = Try()
-    trying.submit()
+    trying = Try.submitted()
     trying.backend.refusals["get"] = [ClusterUnavailable("no answer")]
 
-    with pytest.raises(AirflowException, match="was deleted"), trying.execution.deciding_on_error():
-        raise StopRequested
+    trying.is_told_to_stop("was deleted")
 
     assert not trying.backend.jobs
 
@@ -241,11 +229,8 @@ def test_a_known_job_is_stopped_although_it_cannot_be_looked_up(comms: FakeComms
 def test_a_mapped_tasks_own_state_counts(comms: FakeComms) -> None:
     """The request contains the map index, and the answer's key does, too."""
     comms.state = "failed"
-    trying = Try(StandInTaskInstance(map_index=3, max_tries=2))
-    trying.is_told_as_it_waits = True
 
-    with pytest.raises(AirflowException, match="the task is failed"):
-        trying.wait()
+    Try.submitted(StandInTaskInstance(map_index=3, max_tries=2)).is_told_to_stop("the task is failed")
 
     assert comms.questions[0].map_index == 3
 
@@ -278,46 +263,21 @@ def test_a_task_that_is_stopped_before_anything_is_created_leaves_nothing(comms:
     assert trying.backend.created == 0
 
 
-def test_a_task_that_is_stopped_while_its_tensorboard_is_made_deletes_its_job(comms: FakeComms) -> None:
-    """The job is known by then and deleted at once."""
-    comms.state = "failed"
-
-    class SlowStandIn(ScriptedBackend):
-        async def ensure_tensorboard(self, ref: JobRef) -> str:
-            trying.waiting.wake()
-            await asyncio.Event().wait()
-            return ""
-
-    trying = Try(backend=SlowStandIn())
-    job = TrainingJob.parse(name="digits", image="digits:1", tfevents="pvc://models/logs", tensorboard=True)
-
-    with pytest.raises(AirflowException, match="was deleted: the task is failed"):
-        trying.execution.submit(job, exact_name=False)
-
-    assert (trying.backend.created, trying.backend.jobs) == (1, {})
-
-
 def test_a_second_try_that_is_stopped_at_its_beginning_deletes_the_job_of_the_first(comms: FakeComms) -> None:
     comms.state = "failed"
-    trying = Try()
-    trying.submit()
-    second = trying.next()
-    second.waiting.wake()
+    trying = Try.submitted()
 
-    with pytest.raises(AirflowException, match="was deleted: the task is failed"):
-        second.wait()
+    trying.next().is_told_to_stop("was deleted: the task is failed")
 
     assert not trying.backend.jobs
 
 
 def test_a_finished_job_is_kept_whatever_the_task_became(comms: FakeComms) -> None:
     comms.state = "failed"
-    trying = Try()
-    trying.submit()
+    trying = Try.submitted()
     end_job(trying.backend)
 
-    with pytest.raises(AirflowException, match="already ended"), trying.execution.deciding_on_error():
-        raise StopRequested
+    trying.is_told_to_stop("already ended")
 
     assert trying.backend.jobs
 
@@ -337,11 +297,9 @@ def test_execution_timeout_deletes_the_job_and_says_so(comms: FakeComms) -> None
 
 @pytest.mark.parametrize("is_known", [True, False])
 def test_airflows_own_alarm_deletes_the_job_too(comms: FakeComms, *, is_known: bool) -> None:
-    trying = Try(StandInTaskInstance(max_tries=2))
-    trying.submit()
+    trying = Try.submitted()
 
-    with pytest.raises(AirflowTaskTimeout), (trying if is_known else trying.next()).execution.deciding_on_error():
-        raise AirflowTaskTimeout
+    (trying if is_known else trying.next()).is_overdue()
 
     assert not trying.backend.jobs
     assert trying.record.ended
@@ -349,12 +307,10 @@ def test_airflows_own_alarm_deletes_the_job_too(comms: FakeComms, *, is_known: b
 
 def test_a_job_that_has_succeeded_by_airflows_alarm_is_verified_by_the_next_try(comms: FakeComms) -> None:
     """Looking at the outputs may pass `execution_timeout`; the training must not be repeated for that."""
-    first = Try(StandInTaskInstance(max_tries=2))
-    first.submit()
+    first = Try.submitted()
     end_job(first.backend)
 
-    with pytest.raises(AirflowTaskTimeout), first.execution.deciding_on_error():
-        raise AirflowTaskTimeout
+    first.is_overdue()
 
     assert "has succeeded and is kept" in first.log.text
     assert first.next().submit().adopted
@@ -377,12 +333,10 @@ def test_a_task_is_stopped_while_it_adds_the_rest_of_its_log(comms: FakeComms) -
 
 
 def test_the_alarm_of_a_try_that_was_frozen_keeps_the_job_of_a_later_try(comms: FakeComms) -> None:
-    frozen = Try(StandInTaskInstance(max_tries=2))
-    frozen.submit()
+    frozen = Try.submitted()
     frozen.next().submit()
 
-    with pytest.raises(AirflowTaskTimeout), frozen.execution.deciding_on_error():
-        raise AirflowTaskTimeout
+    frozen.is_overdue()
 
     assert "is kept: a later try follows it" in frozen.log.text
     assert (bool(frozen.backend.jobs), frozen.record.ended) == (True, False)
@@ -391,23 +345,19 @@ def test_the_alarm_of_a_try_that_was_frozen_keeps_the_job_of_a_later_try(comms: 
 def test_a_try_that_was_frozen_and_is_told_to_stop_keeps_the_job_of_a_later_try(comms: FakeComms) -> None:
     """The later try was the last one, and has left the job running because it could not follow it."""
     comms.state = "failed"
-    frozen = Try(StandInTaskInstance(max_tries=2))
-    frozen.submit()
+    frozen = Try.submitted()
     frozen.next().submit()
 
-    with pytest.raises(TaskStopped, match="is kept: a later try has it"), frozen.execution.deciding_on_error():
-        raise StopRequested
+    frozen.is_told_to_stop("is kept: a later try has it")
 
     assert frozen.backend.jobs
 
 
 def test_a_job_that_has_failed_by_airflows_alarm_ends_its_attempt(comms: FakeComms) -> None:
-    trying = Try(StandInTaskInstance(max_tries=2))
-    trying.submit()
+    trying = Try.submitted()
     end_job(trying.backend, "Failed")
 
-    with pytest.raises(AirflowTaskTimeout), trying.execution.deciding_on_error():
-        raise AirflowTaskTimeout
+    trying.is_overdue()
 
     assert trying.backend.jobs
     assert trying.record.ended
@@ -423,8 +373,7 @@ def test_an_api_server_that_does_not_stop_the_job_leaves_the_attempt_open(
     submission = trying.submit()
     trying.backend.refusals[verb] = [error]
 
-    with pytest.raises(AirflowTaskTimeout), trying.execution.deciding_on_error():
-        raise AirflowTaskTimeout
+    trying.is_overdue()
 
     assert not trying.record.ended
     assert f"{submission.ref} may still run" in trying.log.text
@@ -435,12 +384,10 @@ def test_an_api_server_that_hangs_at_airflows_alarm_leaves_the_attempt_open(
     comms: FakeComms, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ptjob_provider.airflow.task_session._STOP_TIMEOUT", 0.1)
-    trying = Try()
-    trying.submit()
+    trying = Try.submitted()
     trying.backend.server = "silent"
 
-    with pytest.raises(AirflowTaskTimeout), trying.execution.deciding_on_error():
-        raise AirflowTaskTimeout
+    trying.is_overdue()
 
     assert not trying.record.ended
 
@@ -448,8 +395,7 @@ def test_an_api_server_that_hangs_at_airflows_alarm_leaves_the_attempt_open(
 @pytest.mark.parametrize("is_replaced", [True, False])
 def test_a_job_that_is_gone_by_airflows_alarm_does_not_end_its_attempt(comms: FakeComms, *, is_replaced: bool) -> None:
     """The next try finds out by itself; another job of that name is not this attempt's success."""
-    trying = Try(StandInTaskInstance(max_tries=2))
-    trying.submit()
+    trying = Try.submitted()
     end_job(trying.backend)
     (job,) = trying.backend.jobs.values()
     if is_replaced:
@@ -458,8 +404,7 @@ def test_a_job_that_is_gone_by_airflows_alarm_does_not_end_its_attempt(comms: Fa
         trying.backend.jobs.clear()
     trying.backend.server = Observation(job=None)
 
-    with pytest.raises(AirflowTaskTimeout), trying.execution.deciding_on_error():
-        raise AirflowTaskTimeout
+    trying.is_overdue()
 
     assert not trying.record.ended
     assert "succeeded" not in trying.log.text
@@ -482,8 +427,7 @@ def test_a_job_that_cannot_be_followed_runs_on(
     comms: FakeComms, error: Exception, max_tries: int, *, marked: bool
 ) -> None:
     """If no further try follows, the job is marked for the orphan search and reported in the error and the log."""
-    trying = Try(StandInTaskInstance(max_tries=max_tries))
-    trying.submit()
+    trying = Try.submitted(StandInTaskInstance(max_tries=max_tries))
 
     with pytest.raises(type(error)) as raised, trying.execution.deciding_on_error():
         raise error
@@ -495,8 +439,7 @@ def test_a_job_that_cannot_be_followed_runs_on(
 
 
 def test_a_job_that_has_ended_is_not_reported_as_left_running(comms: FakeComms) -> None:
-    trying = Try()
-    trying.submit()
+    trying = Try.submitted(StandInTaskInstance())
     end_job(trying.backend)
 
     with pytest.raises(ClusterUnavailable), trying.execution.deciding_on_error():
@@ -524,7 +467,9 @@ def test_an_error_says_that_a_job_could_not_be_marked(comms: FakeComms, *, is_kn
 
 def test_a_job_that_was_never_submitted_is_not_said_to_run(comms: FakeComms) -> None:
     """A kubeconfig that is not there: no request was sent, though the attempt was recorded before."""
-    trying = Try(backend=BackendWithoutKubeconfig())
+    trying = Try()
+    trying.backend.submits = [InvalidSpec("/opt/config: it is not there")]
+    trying.backend.refusals["get"] = [InvalidSpec("/opt/config: it is not there")] * 9
 
     with pytest.raises(InvalidSpec) as raised:
         trying.submit()
@@ -544,29 +489,15 @@ def test_a_job_that_may_not_be_read_before_the_deferral_is_deferred(comms: FakeC
 def test_a_next_try_waits_until_its_job_may_be_read(comms: FakeComms, monkeypatch: pytest.MonkeyPatch) -> None:
     """A temporary refusal neither fails the task nor starts a second job."""
     monkeypatch.setattr("ptjob_provider.core.run.api_errors._PAUSE", (0.01, 0.01))
-    first = Try(StandInTaskInstance(max_tries=3))
-    first.submit()
-    second = first.next()
+    second = Try.submitted().next()
     second.backend.refusals["get"] = [PermissionDenied("cannot get pytorchjobs")] * 5
 
     assert second.submit().adopted
     assert second.backend.created == 1
 
 
-def test_a_job_is_waited_for_that_may_not_be_read_once_it_was_created(
-    comms: FakeComms, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The job exists and its name is known."""
-    monkeypatch.setattr("ptjob_provider.core.run.api_errors._PAUSE", (0.01, 0.01))
-    trying = Try()
-    trying.backend.refusals["get"] = [PermissionDenied("cannot get pytorchjobs")] * 5
-
-    assert not trying.submit().adopted
-
-
 def test_the_log_says_that_a_job_was_adopted(comms: FakeComms) -> None:
-    trying = Try()
-    trying.submit()
+    trying = Try.submitted()
 
     trying.execution.submit(TrainingJob.parse(name="digits", namespace="team", image="digits:2"), exact_name=False)
 
