@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from airflow.sdk import DAG, task
-from kubernetes import client as k8s
 
 from ptjob_provider.airflow.compat import AIRFLOW
 from ptjob_provider.airflow.operators import PyTorchJobOperator
@@ -50,37 +49,19 @@ with DAG("deferred", schedule=None):
     keep("deferred", trained.output)
     keep("deferred.progress", trained.output["progress"])
 
-for deferrable in (False, True):
-    name = "sensed_deferred" if deferrable else "sensed"
-    with DAG(name, schedule=None):
-        job = f"somebody-{name.replace('_', '-')}"
-        started = PyTorchJobOperator(
-            task_id="start_it",
-            name=job,
-            exact_name=True,
-            wait_for_completion=False,
-            args=["9"],
-            **FIELDS,
-        )
-        seen = PyTorchJobSensor(task_id="see_it", job_name=job, poke_interval=0.2, deferrable=deferrable)
-        started >> seen
-        keep(name, seen.output)
-        keep(f"{name}.progress", seen.output["progress"])
-
-with DAG("objects", schedule=None):
-    hello = "import os, sys; print(*(f'{name}={os.environ.get(name)}' for name in sys.argv[1:]))"
-    PyTorchJobOperator(
-        task_id="train_it",
-        image="digits",
-        cmds=["python", "-c", hello],
-        arguments=["DAY", "PLAIN", "HOOKED", "BELOW"],
-        env_vars=[k8s.V1EnvVar(name="DAY", value="day {{ 3 + 4 }}"), k8s.V1EnvVar(name="PLAIN", value="5")],
-        pod_template=k8s.V1PodTemplateSpec(
-            spec=k8s.V1PodSpec(
-                containers=[k8s.V1Container(name="base", env=[k8s.V1EnvVar(name="BELOW", value="{{ task.task_id }}")])]
-            )
-        ),
+with DAG("sensed_deferred", schedule=None):
+    started = PyTorchJobOperator(
+        task_id="start_it",
+        name="somebody",
+        exact_name=True,
+        wait_for_completion=False,
+        args=["9"],
+        **FIELDS,
     )
+    seen = PyTorchJobSensor(task_id="see_it", job_name="somebody", poke_interval=0.2, deferrable=True)
+    started >> seen
+    keep("sensed_deferred", seen.output)
+    keep("sensed_deferred.progress", seen.output["progress"])
 
 
 def main(names: list[str]) -> None:
