@@ -11,13 +11,11 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from airflow.providers.common.compat.sdk import TaskDeferred
 
 from airflow_adapter.stand_ins import (
     OWNED,
     SOON,
     StandInSupervisor,
-    context,
     job_object,
     pod_object,
     trigger_of,
@@ -27,9 +25,7 @@ from airflow_adapter.stand_ins import log_line as line
 from airflow_versions import since
 from ptjob_provider.airflow import supervisor
 from ptjob_provider.airflow.connection import ConnectionArgs, ConnectionMissing
-from ptjob_provider.airflow.operators import PyTorchJobOperator
 from ptjob_provider.airflow.outcome import JobEvent, TriggerFailed
-from ptjob_provider.airflow.task_log import progress_store
 from ptjob_provider.airflow.task_log.progress_store import PROGRESS
 from ptjob_provider.airflow.task_log.rate_limiter import RateLimiter
 from ptjob_provider.core.backend import Observation
@@ -44,7 +40,6 @@ if TYPE_CHECKING:
     from ptjob_provider.airflow.triggers import PyTorchJobTrigger
 
 KEY = ("team", "digits")
-CANARY = "canary-4711-secret"
 RUNS = {"running": {"startedAt": "2026-11-20T10:00:00Z"}}
 MARK = "── lines since 2026-11-20T10:00:02Z may be repeated: another process wrote this log before ──"
 EVENT_FIELDS = {"submission", "conclusion", "error", "retryable", "cursor", "knows_place"}
@@ -153,17 +148,6 @@ def test_an_event_of_another_version_tells_how_the_job_ended() -> None:
         received = JobEvent.from_dict({**event, "conclusion": {**conclusion, **rest, **more}, **more})
 
         assert received.required_outcome().result == {"phase": "Succeeded"}
-
-
-def test_no_value_of_the_environment_is_in_a_triggers_row(backend: ScriptedBackend) -> None:
-    """The row is plain text in Airflow's database."""
-    task = PyTorchJobOperator(task_id="t", image="digits", env={"TOKEN": CANARY}, args=[CANARY], deferrable=True)
-
-    with pytest.raises(TaskDeferred) as deferred:
-        task.execute(context())
-
-    assert CANARY in json.dumps(list(backend.jobs.values()))
-    assert CANARY not in json.dumps(deferred.value.trigger.serialize())
 
 
 @pytest.mark.parametrize(("condition", "outcome"), [("Succeeded", Outcome.SUCCEEDED), ("Failed", Outcome.FAILED)])
@@ -304,13 +288,15 @@ async def test_on_kill_keeps_a_job_that_the_last_try_has_left_running_since_the_
     assert bool(backend.jobs) is kept
 
 
-async def test_on_kill_after_the_event_does_nothing(backend: ScriptedBackend, comms: FakeComms) -> None:
+async def test_a_trigger_that_has_fired_asks_and_writes_nothing(backend: ScriptedBackend, comms: FakeComms) -> None:
+    """The event contains the cursor, and the task may be resumed by now."""
     show(backend, "Succeeded")
     made = trigger()
     await fired(made)
     before = list(comms.questions)
 
     await made.on_kill()
+    await made.cleanup()
 
     assert comms.questions == before
 
@@ -350,27 +336,14 @@ async def test_a_trigger_goes_on_with_the_log_where_an_earlier_run_stopped(
     assert log_of(made) == lines
 
 
-async def test_a_triggerer_that_gets_its_trigger_back_repeats_the_lines_that_airflow_truncated(
-    backend: ScriptedBackend, comms: FakeComms
+@pytest.mark.parametrize("stored", [None, 2])
+async def test_a_life_is_on_record_before_its_first_line(
+    backend: ScriptedBackend, comms: FakeComms, stored: int | None
 ) -> None:
-    """Airflow 3.3.2 then truncates that triggerer's part of the log; other triggerers' parts remain."""
+    """A later run can tell from it that this one was killed, and where an earlier run had stopped."""
     show(backend, lines=3)
-    store_cursor(comms, 1)
-    comms.state = "deferred"
-    first, again = trigger(), trigger()
-    await follow(first, lines=2)
-    await first.cleanup()
-
-    await follow(again, lines=3)
-
-    mark, *lines = log_of(again)
-    assert mark.startswith("── lines since 2026-11-20T10:00:01Z may be repeated")
-    assert lines == ["line 2", "line 3"]
-
-
-async def test_a_life_is_on_record_before_its_first_line(backend: ScriptedBackend, comms: FakeComms) -> None:
-    """A later run of the trigger can tell from it that this one was killed."""
-    show(backend, lines=1)
+    if stored:
+        store_cursor(comms, stored)
     records: list[int] = []
     made = trigger()
     logger: Any = made._log
@@ -379,21 +352,8 @@ async def test_a_life_is_on_record_before_its_first_line(backend: ScriptedBacken
     await follow(made, lines=1)
 
     [(_, kept)] = comms.history
-    assert kept.items() >= {"uid": "u-1", "cursor": None}.items()
+    assert kept.items() >= {"uid": "u-1", "cursor": line(stored).cursor.to_dict() if stored else None}.items()
     assert records[-1] == 1
-
-
-async def test_a_life_after_an_orderly_end_is_on_record_with_the_place_that_it_found(
-    backend: ScriptedBackend, comms: FakeComms
-) -> None:
-    """If it is killed before its first line, the cursor of the earlier run remains."""
-    show(backend, lines=3)
-    store_cursor(comms, 2)
-
-    await follow(trigger(), lines=1)
-
-    [(_, kept)] = comms.history
-    assert kept["cursor"] == line(2).cursor.to_dict()
 
 
 @since(3, 3, "`on_kill` of triggers: `cleanup` asks nothing")
@@ -426,21 +386,6 @@ async def test_a_trigger_that_waits_owns_no_task_but_the_runners(backend: Script
     assert more <= 2  # the task that runs the trigger, and its wait for the next observation
 
 
-async def test_a_place_is_written_again_only_when_it_has_moved(
-    backend: ScriptedBackend, comms: FakeComms, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A job without output for hours costs no writes."""
-    monkeypatch.setattr(progress_store, "SAVE_INTERVAL", 0.1)  # 30 s in production
-    monkeypatch.setattr(progress_store, "PAUSE", 0.02)
-    show(backend, lines=2)
-
-    async with running(trigger(), lines=2):
-        await until(lambda: len(comms.history) >= 2, "the place to be written")
-        await asyncio.sleep(0.5)
-
-    assert [value["cursor"] for _, value in comms.history] == [None, line(2).cursor.to_dict()]
-
-
 @since(3, 3, "`on_kill` of triggers: `cleanup` asks nothing")
 async def test_cleanup_does_not_wait_for_an_answer_that_never_comes(
     backend: ScriptedBackend, comms: FakeComms, monkeypatch: pytest.MonkeyPatch
@@ -454,18 +399,6 @@ async def test_cleanup_does_not_wait_for_an_answer_that_never_comes(
 
     async with asyncio.timeout(SOON):
         await made.cleanup()
-
-
-async def test_cleanup_after_the_event_writes_nothing(backend: ScriptedBackend, comms: FakeComms) -> None:
-    """The event contains the cursor, and the task may be resumed by now."""
-    show(backend, "Succeeded")
-    made = trigger()
-    await fired(made)
-    before = len(comms.history)
-
-    await made.cleanup()
-
-    assert len(comms.history) == before
 
 
 async def test_cleanup_after_on_kill_leaves_the_cursor_to_whoever_has_the_job(
@@ -552,23 +485,3 @@ async def test_a_trigger_that_another_triggerer_takes_over_later_waits_for_no_wo
     event = await fired(trigger(deferred_at=(datetime.now(UTC) - timedelta(seconds=1e6 + 1)).isoformat()))
 
     assert event["conclusion"]["outcome"] == "Succeeded"
-
-
-async def test_two_triggers_of_one_job_both_tell_its_end_and_harm_nothing(
-    backend: ScriptedBackend, comms: FakeComms
-) -> None:
-    """Airflow sometimes runs a trigger in two triggerers (apache/airflow#37180)."""
-    show(backend, lines=5)
-    first, second = trigger(), trigger()
-    firing = [asyncio.create_task(fired(each)) for each in (first, second)]
-    await until(lambda: len(log_of(first)) >= 5 and len(log_of(second)) >= 5, "five lines in both logs")
-
-    backend.end(Observation(job=job_object("digits", "Succeeded")))
-    payloads = await asyncio.gather(*firing)
-    for each in (first, second):
-        await each.cleanup()
-
-    assert [JobEvent.from_dict(each).required_outcome().outcome for each in payloads] == [Outcome.SUCCEEDED] * 2
-    assert [JobEvent.from_dict(each).cursor for each in payloads] == [line(5).cursor] * 2
-    assert (backend.deleted, set(backend.jobs)) == ([], {KEY})
-    assert {value["uid"] for _, value in comms.history} == {"u-1"}
