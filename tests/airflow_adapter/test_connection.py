@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -159,14 +158,6 @@ def test_an_extra_that_is_no_switch_is_named(monkeypatch: pytest.MonkeyPatch) ->
         PyTorchJobHook().cluster_config()
 
 
-def test_without_a_default_connection_a_machines_own_kubeconfig_is_used() -> None:
-    """As with KubernetesHook, the default connection is optional."""
-    backend = PyTorchJobHook().backend()
-
-    assert isinstance(backend, KubernetesBackend)
-    assert PyTorchJobHook().cluster_config() == ClusterConfig()
-
-
 def test_a_default_connection_that_cannot_be_read_is_no_other_cluster(comms: FakeComms) -> None:
     """Airflow says "isn't defined" for it, too; in another cluster, a retry would train a second time."""
     comms.refuses = True
@@ -256,18 +247,6 @@ class TestInTriggerer:
 
         assert access.kubernetes_conn_id is None
         assert isinstance(place.backend, KubernetesBackend)
-
-    async def test_triggers_that_start_together_read_the_connection_once(
-        self, monkeypatch: pytest.MonkeyPatch, comms: FakeComms
-    ) -> None:
-        """Ten thousand requests would go to the process that also stores the triggers' rows."""
-        define(monkeypatch, "gpu_cluster", kube_config_path="/p", namespace="team")
-        access = ConnectionArgs(kubernetes_conn_id="gpu_cluster")
-
-        places = await asyncio.gather(*(access.async_resolve() for _ in range(100)))
-
-        assert len({id(each) for each in places}) == 1
-        assert (places[0].namespace, places[0].args.kubernetes_conn_id) == ("team", "gpu_cluster")
 
     async def test_a_connection_that_changes_is_seen_by_the_triggers_that_start_later(
         self, monkeypatch: pytest.MonkeyPatch, comms: FakeComms
