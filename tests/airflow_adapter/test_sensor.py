@@ -11,7 +11,6 @@ import pytest
 from airflow.providers.common.compat.sdk import (
     AirflowException,
     AirflowFailException,
-    AirflowSensorTimeout,
     AirflowSkipException,
     TaskDeferred,
 )
@@ -209,17 +208,6 @@ def test_a_job_that_was_seen_is_asked_for_until_a_refusal_has_passed(
     assert found is (condition is not None)
 
 
-def test_a_job_that_was_not_seen_yet_is_asked_for_until_a_refusal_has_passed(
-    backend: ScriptedBackend, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A sensor may have waited for days when its Role is applied anew."""
-    monkeypatch.setattr("ptjob_provider.core.run.api_errors._PAUSE", (0.01, 0.01))
-    show(backend, job_object("digits", "Succeeded"))
-    backend.refusals["get"] = [PermissionDenied("cannot get pytorchjobs", code=403)] * 3
-
-    assert sensor(kind="PyTorchJob").poke(context())
-
-
 def test_a_kind_that_may_not_be_read_is_reported_while_a_job_is_waited_for(
     backend: ScriptedBackend, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -241,14 +229,6 @@ def test_a_job_that_may_not_be_looked_for_is_an_error_after_the_time_for_refusal
         sensor().poke(context())
 
     assert not isinstance(error.value, AirflowFailException)
-
-
-def test_waiting_in_vain_ends_with_the_timeout(backend: ScriptedBackend) -> None:
-    """With `soft_fail` the task is skipped."""
-    with pytest.raises(AirflowSensorTimeout):
-        sensor(timeout=0, poke_interval=0).execute(context())
-    with pytest.raises(AirflowSkipException):
-        sensor(timeout=0, poke_interval=0, soft_fail=True).execute(context())
 
 
 def test_a_failed_job_skips_the_task_with_soft_fail(backend: ScriptedBackend) -> None:
