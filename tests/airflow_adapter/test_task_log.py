@@ -6,7 +6,6 @@ import asyncio
 import contextvars
 import itertools
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,9 +13,6 @@ from airflow_adapter.stand_ins import ListLogger, until
 from airflow_adapter.stand_ins import log_line as line
 from ptjob_provider.airflow.task_log.sink import CONTINUES, MAX_RECORD, MAX_WAITING, TaskLog
 from ptjob_provider.core.logs import STATE_SECONDS, StateFilter
-
-if TYPE_CHECKING:
-    from ptjob_provider.core.logs import LogCursor
 
 
 @pytest.fixture
@@ -227,18 +223,3 @@ async def test_percent_signs_are_text(logger: ListLogger, log: TaskLog) -> None:
     log.line(line(0, "100% %s %d"))
 
     assert logger.records == ["100% %s %d"]
-
-
-@pytest.mark.parametrize(("cursor", "since"), [(line(7).cursor, line(7).timestamp), (None, "the beginning")])
-async def test_one_notice_says_since_when_lines_may_be_repeated(
-    logger: ListLogger, log: TaskLog, cursor: LogCursor | None, since: str
-) -> None:
-    log.continue_after(cursor, why_repeated="another process wrote this log before")
-
-    log.line(line(8))
-    log.flush()
-
-    assert logger.text.split("\n") == [
-        f"── lines since {since} may be repeated: another process wrote this log before ──",
-        "line 8",
-    ]
