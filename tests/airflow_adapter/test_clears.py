@@ -32,16 +32,6 @@ def cleared_with_fewer_retries(given: dict[str, Any]) -> None:
     given["task"].retries = 1
 
 
-def test_a_clear_that_discards_the_stored_state_trains_anew(backend: ScriptedBackend) -> None:
-    """As in Airflow 3.4; the attempt number of the running job shows that it was created before the clear."""
-    operator(wait_for_completion=False).execute(context(StandInTaskInstance(max_tries=2)))
-    discarded = context(StandInTaskInstance(try_number=2, max_tries=3))
-    discarded["task"].retries = 2
-
-    assert operator(wait_for_completion=False).execute(discarded)["attempt"] == 2
-    assert (backend.created, len(backend.deleted)) == (2, 1)
-
-
 def test_the_try_after_a_success_that_airflow_has_not_heard_of_hands_it_on(backend: ScriptedBackend) -> None:
     """The worker died before it could report the success."""
     given = delivered(backend)
