@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from airflow.providers.common.compat.sdk import AirflowException, TaskDeferred
 
-from airflow_adapter.stand_ins import StandInTaskInstance, context, end_job, event_of, operator, submitted
+from airflow_adapter.stand_ins import StandInTaskInstance, context, end_job, event_of, job_object, operator, submitted
 from ptjob_provider.core.errors import ClusterUnavailable
 from ptjob_provider.core.run.orphans import LEAVE_RUNNING_ANNOTATION
 from ptjob_provider.core.run.outcome import Outcome
@@ -17,16 +17,7 @@ if TYPE_CHECKING:
     from airflow_adapter.stand_ins import FakeComms
     from fakes import ScriptedBackend
 
-MANIFEST = {
-    "apiVersion": "kubeflow.org/v1",
-    "kind": "PyTorchJob",
-    "metadata": {"name": "digits"},
-    "spec": {
-        "pytorchReplicaSpecs": {
-            "Master": {"replicas": 1, "template": {"spec": {"containers": [{"name": "pytorch", "image": "digits"}]}}}
-        }
-    },
-}
+MANIFEST = {**job_object(), "metadata": {"name": "digits"}, "status": {}}
 WEEK = {"spec": {"runPolicy": {"ttlSecondsAfterFinished": 7 * 24 * 3600}}}
 
 pytestmark = pytest.mark.usefixtures("comms")
