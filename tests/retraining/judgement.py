@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -29,20 +29,8 @@ class Training:
     run_id: str
     succeeded: bool
     fate: str = "success"
-    new: frozenset[str] = frozenset()
+    new: Sequence[str] = ()
     read: Mapping[str, Files]
-
-    @classmethod
-    def of(cls, note: Mapping[str, Any], *, succeeded: bool) -> Self:
-        """Parse a training's note."""
-        return cls(
-            number=note["number"],
-            run_id=note["run_id"],
-            succeeded=succeeded,
-            fate=note["fate"],
-            new=frozenset(note["new"]),
-            read=note["read"],
-        )
 
 
 def faults(dropped: Mapping[str, Files], trainings: Iterable[Training]) -> list[str]:
@@ -72,7 +60,7 @@ def _of_runs(good: Sequence[Training]) -> list[str]:
 def _of_content(dropped: Mapping[str, Files], training: Training) -> list[str]:
     """Return differences between the batches that were written, those passed as new and those that were read."""
     who = f"training {training.number}"
-    unread = [f"{who} was told that {name} is new and has not read it" for name in training.new - set(training.read)]
+    unread = [f"{who} was told that {name} is new and has not read it" for name in {*training.new} - {*training.read}]
     strange = [f"{who} has read {name}, which nobody dropped" for name in set(training.read) - set(dropped)]
     other = [
         f"{who} has read other files of {name} than were dropped"

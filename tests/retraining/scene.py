@@ -1,4 +1,4 @@
-"""The environment of the soak: Airflow with two triggerers, PostgreSQL, a real S3 server and trainings with PyTorch."""
+"""The environment of the soak: Airflow with two triggerers, PostgreSQL and a real S3 server."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-import faulty_s3
 import postgresql
 import s3_server
 from demo.stack import Stack, StackConfig
@@ -21,7 +20,6 @@ from retraining.judgement import Training
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from faulty_s3 import FaultyS3
     from retraining.schedule import Drop
     from s3_server import S3Server
 
@@ -42,19 +40,15 @@ class Scene:
 
     Attributes:
         stack: the Airflow stack.
-        store: the S3 server, without the gateway.
-        gateway: proxy used only by the watchers; it counts their requests.
+        store: the S3 server.
         sources: the source of each series of batches.
         work: directory of the claim that all trainings share.
-        poll: seconds between two polls of a watcher.
     """
 
     stack: Stack
     store: S3Server
-    gateway: FaultyS3
     sources: Mapping[str, str]
     work: Path
-    poll: float
 
     def deliver(self, drop: Drop) -> None:
         """Write a batch file by file with its pauses, and its marker last."""
@@ -92,7 +86,7 @@ class Scene:
         tasks = self._all(f"dags/retrain_{series}/dagRuns/~/taskInstances", "task_instances")
         succeeded = {each["dag_run_id"] for each in tasks if each["task_id"] == "train" and each["state"] == "success"}
         notes = [json.loads(path.read_text()) for path in sorted((self.work / series).glob("notes/*.json"))]
-        return [Training.of(note, succeeded=note["run_id"] in succeeded) for note in notes]
+        return [Training(**note, succeeded=note["run_id"] in succeeded) for note in notes]
 
     def events(self) -> list[str]:
         """Return the batch ids of all of Airflow's asset events, with repetitions; empty while Airflow is busy."""
@@ -131,14 +125,13 @@ def scene(
     with (
         postgresql.database(tell) as address,
         s3_server.running(tell) as store,
-        faulty_s3.before(store) as gateway,
         contextlib.ExitStack() as ends,
     ):
         store.files.mkdir(BUCKET)
         settings = {
             **_settings(root, _secret(store)),
             "AIRFLOW_CONN_LEDGER": _ledger(address),
-            "AIRFLOW_CONN_STORE": store.connection(gateway.endpoint),
+            "AIRFLOW_CONN_STORE": store.connection(),
             "RETRAINING_SOURCES": json.dumps(sources),
             "RETRAINING_POLL": str(poll),
         }
@@ -148,7 +141,7 @@ def scene(
         for name in sources:
             stack.api.wait_for_dag(f"retrain_{name}")
         tell("Airflow is up")
-        yield Scene(stack=stack, store=store, gateway=gateway, sources=sources, work=work, poll=poll)
+        yield Scene(stack=stack, store=store, sources=sources, work=work)
 
 
 def _ledger(address: str) -> str:
@@ -188,6 +181,6 @@ def _settings(root: Path, secret: str) -> dict[str, str]:
 
 
 def _secret(store: S3Server) -> str:
-    """Return the storage options of a training, which does not use the gateway."""
+    """Return the storage options of a training."""
     endpoint = {"endpoint_url": store.endpoint}
     return json.dumps({"key": s3_server.OWNER, "secret": store.password, "client_kwargs": endpoint})

@@ -70,13 +70,11 @@ class Schedule:
         drops: batches in the order of time; their names are in no order.
         strikes: kills in the order of time.
         fates: planned end of the n-th training that starts; trainings after the last entry succeed.
-        seconds: duration of writing batches and killing triggerers.
     """
 
     drops: tuple[Drop, ...]
     strikes: tuple[Strike, ...]
     fates: tuple[str, ...]
-    seconds: float
 
     @classmethod
     def drawn(cls, seed: int, *, series: Mapping[str, int], seconds: float) -> Self:
@@ -93,7 +91,6 @@ class Schedule:
             drops=tuple(sorted(drops, key=lambda drop: drop.at)),
             strikes=tuple(_strikes(draw, seconds)),
             fates=tuple(_fates(draw)),
-            seconds=seconds,
         )
 
 

@@ -43,8 +43,6 @@ class Outcome:
         strikes: number of killed triggerers.
         told: number of Airflow's events per batch.
         seconds: duration of the soak.
-        requests: requests of the watchers to the store.
-        poll: seconds between two polls of a watcher.
     """
 
     wrong: list[str]
@@ -54,8 +52,6 @@ class Outcome:
     strikes: int
     told: Counter[str]
     seconds: float
-    requests: Counter[str]
-    poll: float
 
     @property
     def fates(self) -> Counter[str]:
@@ -67,30 +63,17 @@ class Outcome:
         """The number of trainings that were made to fail."""
         return self.fates[BEFORE] + self.fates[AFTER]
 
-    @property
-    def per_hour(self) -> float:
-        """Requests of the watchers to the store per hour."""
-        return self.requests.total() / self.seconds * 3600
-
-    @property
-    def most_per_hour(self) -> float:
-        """Maximum allowed requests per hour: one per poll, two per batch, and ten per start of a triggerer."""
-        looks = self.seconds / self.poll
-        return (looks + 2 * self.dropped + 10 * (self.strikes + 2)) / self.seconds * 3600
-
     def lines(self) -> list[str]:
         """Return the report as lines of text."""
         total = sum(map(len, self.trainings.values()))
         good = sum(each.succeeded for found in self.trainings.values() for each in found)
         twice = sum(count - 1 for count in self.told.values())
         failed = f"{self.fates[BEFORE]} were made to fail before the model was written and {self.fates[AFTER]} after it"
-        bound = f"{self.per_hour:.0f} an hour (allowed: {self.most_per_hour:.0f}), with a look every {self.poll:.0f} s"
         return [
             f"{self.dropped} batches in {self.seconds:.0f} s; {self.strikes} triggerers were killed",
             f"{total} trainings: {good} succeeded, {failed}",
             f"{self.skipped} more runs found nothing new and were skipped",
             f"Airflow was told of {len(self.told)} batches; {twice} times of one that it had been told of before",
-            f"requests of the watchers to the store: {dict(self.requests)}, {bound}",
             *(f"wrong: {each}" for each in self.wrong),
             f"{len(self.wrong)} things are wrong",
         ]
@@ -119,7 +102,6 @@ class Soak:
             raise self.errors[0]
         self.tell(f"{len(self.dropped)} batches were dropped, {self.strikes} triggerers killed; the rest is trained on")
         self._finish()
-        seconds = time.monotonic() - began
         series = list(self.scene.sources)
         trainings = {name: self.scene.trainings(name) for name in series}
         runs = sum(len(self.scene.runs(name)) for name in series)
@@ -130,9 +112,7 @@ class Soak:
             skipped=runs - len({each.run_id for found in trainings.values() for each in found}),
             strikes=self.strikes,
             told=Counter(self.scene.events()),
-            seconds=seconds,
-            requests=Counter(self.scene.gateway.requests),
-            poll=self.scene.poll,
+            seconds=time.monotonic() - began,
         )
 
     def _guarded(self, act: Callable[[float], None], began: float) -> None:
