@@ -14,7 +14,6 @@ from retraining.schedule import Schedule
 from retraining.soak import Soak
 
 UNMET = 69  # EX_UNAVAILABLE
-SERIES = "bucket"
 SECONDS_EACH = 4.0
 """Duration of writing batches, per batch."""
 
@@ -33,14 +32,14 @@ def main() -> int:
     tell = Progress()
     tell(f"seed {arguments.seed}")
     seconds = SECONDS_EACH * arguments.count
-    schedule = Schedule.drawn(arguments.seed, series={SERIES: arguments.count}, seconds=seconds)
+    schedule = Schedule.drawn(arguments.seed, count=arguments.count, seconds=seconds)
     with (
         tempfile.TemporaryDirectory(prefix="ptjob-retraining-") as root,
-        scene(Path(root), fates={SERIES: schedule.fates}, poll=POLL, tell=tell) as made,
+        scene(Path(root), fates=schedule.fates, poll=POLL, tell=tell) as made,
     ):
         outcome = Soak(made, schedule, tell).run()
     sys.stdout.write("".join(f"{line}\n" for line in outcome.lines()))
-    few = 10 * outcome.failed < sum(map(len, outcome.trainings.values()))
+    few = 10 * outcome.failed < len(outcome.trainings)
     return 1 if outcome.wrong or few else 0
 
 

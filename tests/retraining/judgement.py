@@ -17,7 +17,7 @@ class Training:
     """One training.
 
     Attributes:
-        number: position among the trainings of its series by start, counted from 0.
+        number: position among the trainings by start, counted from 0.
         run_id: its DAG run.
         succeeded: whether its task is successful in Airflow.
         fate: planned end.

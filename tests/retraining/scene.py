@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 BUCKET = "training-data"
+SOURCE = f"{BUCKET}/incoming"
 OVER = {"success", "failed"}
 PAGE = 100
 
@@ -41,13 +42,11 @@ class Scene:
     Attributes:
         stack: the Airflow stack.
         store: the S3 server.
-        sources: the source of each series of batches.
         work: directory of the claim that all trainings share.
     """
 
     stack: Stack
     store: S3Server
-    sources: Mapping[str, str]
     work: Path
 
     def deliver(self, drop: Drop) -> None:
@@ -60,32 +59,23 @@ class Scene:
         self._write(drop, "_SUCCESS", b"")
 
     def _write(self, drop: Drop, path: str, data: bytes) -> None:
-        source = self.sources[drop.series]
-        if source.startswith("s3://"):
-            self.store.files.pipe_file(f"{source.removeprefix('s3://')}/{drop.name}/{path}", data)
-            return
-        file = Path(source) / drop.name / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with file.open("wb") as written:  # watchers can see half of the file for a moment
-            written.write(data[: len(data) // 2])
-            written.flush()
-            written.write(data[len(data) // 2 :])
+        self.store.files.pipe_file(f"{SOURCE}/{drop.name}/{path}", data)
 
     # --- results
 
-    def runs(self, series: str) -> list[dict[str, Any]]:
-        """Return all runs of a series."""
-        return self._all(f"dags/retrain_{series}/dagRuns", "dag_runs")
+    def runs(self) -> list[dict[str, Any]]:
+        """Return all runs."""
+        return self._all("dags/retrain/dagRuns", "dag_runs")
 
     def is_settled(self) -> bool:
         """Return whether no run is active or queued."""
-        return all(run["state"] in OVER for series in self.sources for run in self.runs(series))
+        return all(run["state"] in OVER for run in self.runs())
 
-    def trainings(self, series: str) -> list[Training]:
-        """Return the trainings of a series, from the notes of rank 0 and the task states in Airflow."""
-        tasks = self._all(f"dags/retrain_{series}/dagRuns/~/taskInstances", "task_instances")
+    def trainings(self) -> list[Training]:
+        """Return the trainings, from the notes of rank 0 and the task states in Airflow."""
+        tasks = self._all("dags/retrain/dagRuns/~/taskInstances", "task_instances")
         succeeded = {each["dag_run_id"] for each in tasks if each["task_id"] == "train" and each["state"] == "success"}
-        notes = [json.loads(path.read_text()) for path in sorted((self.work / series).glob("notes/*.json"))]
+        notes = [json.loads(path.read_text()) for path in sorted(self.work.glob("notes/*.json"))]
         return [Training(**note, succeeded=note["run_id"] in succeeded) for note in notes]
 
     def events(self) -> list[str]:
@@ -103,25 +93,18 @@ class Scene:
 
 
 @contextlib.contextmanager
-def scene(
-    root: Path, *, fates: Mapping[str, Sequence[str]], poll: float, tell: Callable[[str], None]
-) -> Iterator[Scene]:
-    """Start the environment, with all its DAGs waiting for batches; afterwards stop it.
+def scene(root: Path, *, fates: Sequence[str], poll: float, tell: Callable[[str], None]) -> Iterator[Scene]:
+    """Start the environment, with its DAG waiting for batches; afterwards stop it.
 
     Args:
         root: directory for all files.
-        fates: planned ends of the trainings of each series. The source of a series whose name begins with `bucket` is a
-            prefix in the store, that of any other series a directory.
+        fates: planned ends of the trainings.
         poll: seconds between two polls of a watcher.
         tell: receives progress messages.
     """
-    sources = {name: f"s3://{BUCKET}/{name}" if name.startswith("bucket") else str(root / name) for name in fates}
     work = root / "jobs" / "claims" / "default" / "runs"
     work.mkdir(parents=True)
     (work / "plan.json").write_text(json.dumps(fates))
-    for source in sources.values():
-        if source.startswith("/"):
-            Path(source).mkdir()
     with (
         postgresql.database(tell) as address,
         s3_server.running(tell) as store,
@@ -132,16 +115,15 @@ def scene(
             **_settings(root, _secret(store)),
             "AIRFLOW_CONN_LEDGER": _ledger(address),
             "AIRFLOW_CONN_STORE": store.connection(),
-            "RETRAINING_SOURCES": json.dumps(sources),
+            "RETRAINING_SOURCE": f"s3://{SOURCE}",
             "RETRAINING_POLL": str(poll),
         }
         stack = ends.enter_context(Stack(_config(root, address, settings)))
         stack.add("triggerer", "triggerer-2")
         stack.wait_healthy()
-        for name in sources:
-            stack.api.wait_for_dag(f"retrain_{name}")
+        stack.api.wait_for_dag("retrain")
         tell("Airflow is up")
-        yield Scene(stack=stack, store=store, sources=sources, work=work)
+        yield Scene(stack=stack, store=store, work=work)
 
 
 def _ledger(address: str) -> str:

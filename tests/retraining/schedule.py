@@ -34,14 +34,12 @@ class Drop:
 
     Attributes:
         at: seconds from the start.
-        series: its series.
         name: name of its folder.
         files: content by path.
         pauses: seconds before each file, and before the marker.
     """
 
     at: float
-    series: str
     name: str
     files: Mapping[str, bytes]
     pauses: tuple[float, ...]
@@ -77,36 +75,35 @@ class Schedule:
     fates: tuple[str, ...]
 
     @classmethod
-    def drawn(cls, seed: int, *, series: Mapping[str, int], seconds: float) -> Self:
+    def drawn(cls, seed: int, *, count: int, seconds: float) -> Self:
         """Draw a schedule.
 
         Args:
             seed: seed of the random numbers.
-            series: number of batches per series.
+            count: number of batches.
             seconds: duration of writing batches and killing triggerers.
         """
         draw = random.Random(seed)  # noqa: S311 - reproducible, not a secret
-        drops = [drop for name, count in series.items() for drop in _drops(draw, name, count, seconds)]
         return cls(
-            drops=tuple(sorted(drops, key=lambda drop: drop.at)),
+            drops=tuple(sorted(_drops(draw, count, seconds), key=lambda drop: drop.at)),
             strikes=tuple(_strikes(draw, seconds)),
             fates=tuple(_fates(draw)),
         )
 
 
-def _drops(draw: random.Random, series: str, count: int, seconds: float) -> list[Drop]:
+def _drops(draw: random.Random, count: int, seconds: float) -> list[Drop]:
     names = [f"batch-{number:04d}" for number in range(count)]
     draw.shuffle(names)
     drops: list[Drop] = []
     while len(drops) < count:
         at = draw.uniform(0.0, seconds)
         for name in names[len(drops) : len(drops) + draw.randint(1, BURST)]:
-            drops.append(drop(draw, series, name, at))
+            drops.append(drop(draw, name, at))
             at += draw.uniform(0.0, 2.0)
     return drops
 
 
-def drop(draw: random.Random, series: str, name: str, at: float) -> Drop:
+def drop(draw: random.Random, name: str, at: float) -> Drop:
     """Draw the content of a batch, and the pauses between its files."""
     count = draw.randint(1, FILES)
     files = {
@@ -114,7 +111,7 @@ def drop(draw: random.Random, series: str, name: str, at: float) -> Drop:
         for number in range(count)
     }
     pauses = tuple(draw.uniform(*PAUSE) for _ in range(count + 1))
-    return Drop(at=at, series=series, name=name, files=files, pauses=pauses)
+    return Drop(at=at, name=name, files=files, pauses=pauses)
 
 
 def _strikes(draw: random.Random, seconds: float) -> list[Strike]:

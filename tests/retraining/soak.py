@@ -15,7 +15,7 @@ from retraining.schedule import AFTER, BEFORE, drop
 from task_run import until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from retraining.judgement import Training
     from retraining.scene import Scene
@@ -36,8 +36,8 @@ class Outcome:
     """Result of a soak.
 
     Attributes:
-        wrong: problems of all series, see `judgement.faults`.
-        trainings: trainings per series.
+        wrong: see `judgement.faults`.
+        trainings: all trainings.
         dropped: number of batches.
         skipped: number of runs that found nothing new.
         strikes: number of killed triggerers.
@@ -46,7 +46,7 @@ class Outcome:
     """
 
     wrong: list[str]
-    trainings: Mapping[str, list[Training]]
+    trainings: list[Training]
     dropped: int
     skipped: int
     strikes: int
@@ -56,7 +56,7 @@ class Outcome:
     @property
     def fates(self) -> Counter[str]:
         """The number of trainings per planned end."""
-        return Counter(each.fate for found in self.trainings.values() for each in found)
+        return Counter(each.fate for each in self.trainings)
 
     @property
     def failed(self) -> int:
@@ -65,13 +65,12 @@ class Outcome:
 
     def lines(self) -> list[str]:
         """Return the report as lines of text."""
-        total = sum(map(len, self.trainings.values()))
-        good = sum(each.succeeded for found in self.trainings.values() for each in found)
+        good = sum(each.succeeded for each in self.trainings)
         twice = sum(count - 1 for count in self.told.values())
         failed = f"{self.fates[BEFORE]} were made to fail before the model was written and {self.fates[AFTER]} after it"
         return [
             f"{self.dropped} batches in {self.seconds:.0f} s; {self.strikes} triggerers were killed",
-            f"{total} trainings: {good} succeeded, {failed}",
+            f"{len(self.trainings)} trainings: {good} succeeded, {failed}",
             f"{self.skipped} more runs found nothing new and were skipped",
             f"Airflow was told of {len(self.told)} batches; {twice} times of one that it had been told of before",
             *(f"wrong: {each}" for each in self.wrong),
@@ -102,14 +101,12 @@ class Soak:
             raise self.errors[0]
         self.tell(f"{len(self.dropped)} batches were dropped, {self.strikes} triggerers killed; the rest is trained on")
         self._finish()
-        series = list(self.scene.sources)
-        trainings = {name: self.scene.trainings(name) for name in series}
-        runs = sum(len(self.scene.runs(name)) for name in series)
+        trainings = self.scene.trainings()
         return Outcome(
-            wrong=[f"{name}: {each}" for name in series for each in self._wrong(name)],
+            wrong=self._wrong(),
             trainings=trainings,
             dropped=len(self.dropped),
-            skipped=runs - len({each.run_id for found in trainings.values() for each in found}),
+            skipped=len(self.scene.runs()) - len({each.run_id for each in trainings}),
             strikes=self.strikes,
             told=Counter(self.scene.events()),
             seconds=time.monotonic() - began,
@@ -148,14 +145,11 @@ class Soak:
         for number in range(CLOSING + 1):
             until(self._is_told, timeout=PATIENCE, what="an event for each batch", interval=2.0)
             self._settle()
-            waiting = [name for name in self.scene.sources if any("was lost" in each for each in self._wrong(name))]
-            if not waiting or number == CLOSING:
+            if number == CLOSING or not any("was lost" in each for each in self._wrong()):
                 return
-            for name in waiting:
-                self.tell(f"{name}: a batch more, to start the run after one that has failed")
-                closing = drop(draw, name, f"closing-{number}", 0.0)
-                self.dropped.append(closing)
-                self.scene.deliver(closing)
+            self.tell("a batch more, to start the run after one that has failed")
+            self.dropped.append(drop(draw, f"closing-{number}", 0.0))
+            self.scene.deliver(self.dropped[-1])
 
     def _is_told(self) -> bool:
         """Return whether Airflow has an event for each batch."""
@@ -171,9 +165,8 @@ class Soak:
 
         until(is_quiet, timeout=PATIENCE, what="the end of all runs", interval=1.0)
 
-    def _wrong(self, series: str) -> list[str]:
-        dropped = {each.name: _digests(each) for each in self.dropped if each.series == series}
-        return faults(dropped, self.scene.trainings(series))
+    def _wrong(self) -> list[str]:
+        return faults({each.name: _digests(each) for each in self.dropped}, self.scene.trainings())
 
 
 def _digests(each: Drop) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """Training program: reads all files of its batches, and writes a note of them.
 
-The soak judges a training by this note alone. `plan.json` defines how trainings end: the n-th training of a series that
-starts ends as the n-th entry of the series says; trainings after the last entry succeed.
+The soak judges a training by this note alone. `plan.json` defines how trainings end: the n-th training that
+starts ends as the n-th entry says; trainings after the last entry succeed.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ READERS = 8
 def main() -> None:
     """Read the files, write the note, and end as planned."""
     arguments = _parser().parse_args()
-    number = _number(arguments.series)
-    fate = _planned(arguments.series, number)
+    number = _number()
+    fate = _planned(number)
     uris = arguments.data.split(",")
     with concurrent.futures.ThreadPoolExecutor(READERS) as pool:
         contents = list(pool.map(_files, uris))
@@ -36,7 +36,7 @@ def main() -> None:
         "new": [_name(uri) for uri in arguments.new.split(",")],
         "read": {_name(uri): _digests(files) for uri, files in zip(uris, contents, strict=True)},
     }
-    _write(WORK / arguments.series / "notes" / f"{number:04d}.json", note)
+    _write(WORK / "notes" / f"{number:04d}.json", note)
     sys.stdout.write(f"training {number}: {len(uris)} batches\n")
     if fate == "fail before the model":
         sys.exit(1)
@@ -49,16 +49,16 @@ def main() -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser()
-    for name in ("series", "run", "new", "data"):
+    for name in ("run", "new", "data"):
         parser.add_argument(f"--{name}", required=True)
     return parser
 
 
-def _number(series: str) -> int:
-    """Return the number of earlier trainings of this series; simultaneous starts get different numbers."""
-    folder = WORK / series / "begun"
+def _number() -> int:
+    """Return the number of earlier trainings; simultaneous starts get different numbers."""
+    folder = WORK / "begun"
     folder.mkdir(parents=True, exist_ok=True)
-    (WORK / series / "notes").mkdir(exist_ok=True)
+    (WORK / "notes").mkdir(exist_ok=True)
     number = len(list(folder.iterdir()))
     while True:
         try:
@@ -69,8 +69,8 @@ def _number(series: str) -> int:
             return number
 
 
-def _planned(series: str, number: int) -> str:
-    plan = json.loads((WORK / "plan.json").read_text())[series]
+def _planned(number: int) -> str:
+    plan = json.loads((WORK / "plan.json").read_text())
     return str(plan[number]) if number < len(plan) else "success"
 
 
