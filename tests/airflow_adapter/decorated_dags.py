@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from airflow.sdk import DAG, dag, task
+from airflow.sdk import DAG, task
 
 SEEN = Path(os.environ["SEEN"])
 FACTOR = 2
@@ -49,28 +49,6 @@ with DAG("plain", schedule=None) as plain:
     keep("plain", done, done["job"])
 
 
-@dag(schedule=None)
-def deferred() -> None:
-    """A decorated function inside a DAG function: two pods with one torchrun process each."""
-
-    @task.pytorch_job(image="digits", workers=2, nproc_per_node=1, deferrable=True)
-    def train(rate: float) -> float:
-        return scaled(rate) + float(os.environ["LOCAL_RANK"])
-
-    done = train(1.5)
-    keep("deferred", done, done["job"])
-
-
-deferred_dag = deferred()
-
-with DAG("failing", schedule=None) as failing:
-
-    @task.pytorch_job(image="digits", deferrable=False)
-    def fail(rate: float) -> float:
-        return scaled(rate) / 0
-
-    fail(1.0)
-
 with DAG("beside", schedule=None) as beside:
 
     @task.pytorch_job(image="digits", code="project", nproc_per_node=1, deferrable=True)
@@ -84,6 +62,6 @@ with DAG("beside", schedule=None) as beside:
     keep("beside", measured, measured["job"])
 
 if __name__ == "__main__":
-    states = [each.test().state for each in (plain, deferred_dag, failing, beside)]
+    states = [each.test().state for each in (plain, beside)]
     print(states)  # noqa: T201 - shown when the test fails
-    sys.exit(states != ["success", "success", "failed", "success"])
+    sys.exit(states != ["success"] * 2)

@@ -78,13 +78,10 @@ def test_functions_run_as_jobs(tmp_path: Path) -> None:
     (home.root / "dags" / "project").mkdir()
     (home.root / "dags" / "project" / "net.py").write_text("SIZE = 3\n")
 
-    printed = home.run("decorated_dags.py")
+    home.run("decorated_dags.py")
 
     value, phase, returned, digest = json.loads((home.seen / "plain.json").read_text())
     assert value == {"rate": 0.5, "sizes": [1, 2], "words": ["größer"], "run": "manual", "file": "ptjob_function"}
     assert (phase, returned, digest) == ("Succeeded", value, None)
-    assert json.loads((home.seen / "deferred.json").read_text()) == [3.0, "Succeeded", 3.0, None]
     of_folder = json.loads((home.seen / "beside.json").read_text())
     assert (of_folder[0], of_folder[3][:7]) == ([3, ["net.py"]], "sha256:")
-    assert f'File "{home.root}/dags/decorated_dags.py", line ' in printed
-    assert "ZeroDivisionError: float division by zero" in printed
