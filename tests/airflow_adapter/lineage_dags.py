@@ -13,19 +13,12 @@ from ptjob_provider.retraining.reservations import Batch
 
 LEDGER = DataLedger(f"sqlite:///{os.environ['AIRFLOW_HOME']}/ledger.db", "digits")
 TRAINS = """
-import os, pathlib, sys, time
-from tensorboard.compat.proto.event_pb2 import Event
-from tensorboard.compat.proto.summary_pb2 import Summary
-from tensorboard.summary.writer.event_file_writer import EventFileWriter
+import os, pathlib, sys
 if sys.argv[1] == "fail":
     sys.exit(3)
 model = pathlib.Path(os.environ["PTJOB_MODEL_PATH"])
 model.parent.mkdir(parents=True, exist_ok=True)
 model.write_text("model")
-writer = EventFileWriter(os.environ["PTJOB_TFEVENTS_DIR"])
-accuracy = Summary.Value(tag="accuracy", simple_value=0.5)
-writer.add_event(Event(wall_time=time.time(), step=3, summary=Summary(value=[accuracy])))
-writer.close()
 """
 
 with DAG("train_ol", schedule=None, params={"what": "succeed"}) as dag:
@@ -38,7 +31,6 @@ with DAG("train_ol", schedule=None, params={"what": "succeed"}) as dag:
         "inlets": [Asset("held-out", uri="s3://bucket/held-out")],
         "data_version": "{{ ti.xcom_pull('claim')['version'] }}",
         "model": "pvc://models/{{ ti.task_id }}/model.pt",
-        "tfevents": "pvc://models/{{ ti.task_id }}/runs",
     }
     in_worker = PyTorchJobOperator(task_id="in_worker", deferrable=False, **fields)
     in_triggerer = PyTorchJobOperator(task_id="in_triggerer", deferrable=True, **fields)
