@@ -16,9 +16,12 @@ from airflow.sdk.execution_time.comms import (
     ErrorResponse,
     GetConnection,
     GetTaskStates,
+    GetVariable,
     GetXCom,
+    PutVariable,
     SetXCom,
     TaskStatesResult,
+    VariableResult,
     XComResult,
 )
 from pydantic import JsonValue, TypeAdapter
@@ -56,6 +59,7 @@ class FakeComms:
         knows: the task instance exists.
         refuses: every request raises an error, as when the API server is unavailable.
         hangs: a trigger's request is never answered, as while a triggerer stops.
+        variables: the stored Variables by key.
         xcoms: the stored values by key; `history` has every write, `written_at` its time on the monotonic clock.
     """
 
@@ -64,6 +68,7 @@ class FakeComms:
         self.knows = True
         self.refuses = False
         self.hangs = False
+        self.variables: dict[str, str] = {}
         self.xcoms: dict[str, Any] = {}
         self.history: list[tuple[str, Any]] = []
         self.written_at: list[float] = []
@@ -99,6 +104,13 @@ class FakeComms:
             return None
         if isinstance(message, GetXCom):
             return XComResult(key=message.key, value=self.xcoms.get(message.key))
+        if isinstance(message, PutVariable):
+            self.variables[message.key] = str(message.value)
+            return None
+        if isinstance(message, GetVariable):
+            found = self.variables.get(message.key)
+            missing = ErrorResponse(error=ErrorType.VARIABLE_NOT_FOUND)
+            return missing if found is None else VariableResult(key=message.key, value=found)
         if isinstance(message, GetConnection):
             return ErrorResponse(error=ErrorType.CONNECTION_NOT_FOUND)
         raise AssertionError(f"the adapter is not known to ask for {type(message).__name__}")

@@ -10,9 +10,6 @@ from unittest.mock import MagicMock
 
 import pytest
 from airflow.sdk import Asset
-from airflow.sdk.exceptions import ErrorType
-from airflow.sdk.execution_time.comms import ErrorResponse, GetVariable, PutVariable, VariableResult
-from airflow.sdk.execution_time.supervisor import set_supervisor_comms
 
 from airflow_adapter.stand_ins import (
     OWNED,
@@ -29,9 +26,10 @@ from ptjob_provider.core.errors import PermissionDenied
 from ptjob_provider.core.installation_id import KEY_PREFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from fakes import ScriptedBackend
+
+
+pytestmark = pytest.mark.usefixtures("comms")
 
 
 @pytest.fixture(autouse=True)
@@ -43,24 +41,14 @@ def _older(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compat, "PATIENT_QUESTIONS", True)
 
 
-def train(try_number: int, *, max_tries: int = 2, retries: int = 2, waits: bool = False) -> dict[str, Any]:
+def train(try_number: int, *, max_tries: int = 2, retries: int = 2) -> dict[str, Any]:
     """Run one try of a task without stored state of earlier tries."""
     given = context(StandInTaskInstance(try_number=try_number, max_tries=max_tries))
     given["task"].retries = retries
-    result: dict[str, Any] = operator(wait_for_completion=waits).execute(given)
+    result: dict[str, Any] = operator(wait_for_completion=False).execute(given)
     return result
 
 
-@pytest.mark.usefixtures("comms")
-def test_a_retry_hands_on_the_success_that_airflow_has_not_heard_of(backend: ScriptedBackend) -> None:
-    train(1)
-    end_job(backend, "Succeeded")
-
-    assert train(2, waits=True)["attempt"] == 1
-    assert backend.created == 1
-
-
-@pytest.mark.usefixtures("comms")
 @pytest.mark.parametrize("kind", ["PyTorchJob", "TrainJob"])
 def test_a_retry_waits_until_its_kind_may_be_listed(
     backend: ScriptedBackend, monkeypatch: pytest.MonkeyPatch, kind: str
@@ -77,7 +65,6 @@ def test_a_retry_waits_until_its_kind_may_be_listed(
     assert [job["kind"] for job in backend.jobs.values()] == [kind]
 
 
-@pytest.mark.usefixtures("comms")
 @pytest.mark.parametrize("condition", [None, "Succeeded", "Failed"])
 def test_a_cleared_task_trains_anew(backend: ScriptedBackend, condition: str | None) -> None:
     """The attempt number is that of the try that created the job; Airflow knows the last try before the clear."""
@@ -88,7 +75,6 @@ def test_a_cleared_task_trains_anew(backend: ScriptedBackend, condition: str | N
     assert train(2, max_tries=3)["attempt"] == 2
 
 
-@pytest.mark.usefixtures("comms")
 @pytest.mark.parametrize("has_mark", [True, False])
 def test_a_running_job_is_adopted_and_that_is_said_if_no_clear_is_proved(
     backend: ScriptedBackend, caplog: pytest.LogCaptureFixture, *, has_mark: bool
@@ -104,7 +90,6 @@ def test_a_running_job_is_adopted_and_that_is_said_if_no_clear_is_proved(
     assert f"{job['metadata']['name']} still runs and is adopted" in caplog.text
 
 
-@pytest.mark.usefixtures("comms")
 def test_a_task_that_succeeded_trains_anew_after_a_clear_with_fewer_retries(backend: ScriptedBackend) -> None:
     """As where Airflow keeps the state of a task: 1 + 2 tries, as many as before."""
     train(1, max_tries=3, retries=3)
@@ -113,24 +98,6 @@ def test_a_task_that_succeeded_trains_anew_after_a_clear_with_fewer_retries(back
     assert train(2, max_tries=3, retries=2)["attempt"] == 2
 
 
-@pytest.mark.usefixtures("comms")
-@pytest.mark.parametrize("retries", [1, 2, 5])
-def test_a_cleared_task_trains_anew_whatever_became_of_its_retries(backend: ScriptedBackend, retries: int) -> None:
-    """The clear has changed `max_tries`; the DAG's `retries` were changed after it."""
-    train(1, max_tries=2, retries=2)
-
-    assert train(2, max_tries=3, retries=retries)["attempt"] == 2
-
-
-@pytest.mark.usefixtures("comms")
-def test_a_job_that_is_gone_leaves_no_number(backend: ScriptedBackend) -> None:
-    train(1)
-    backend.jobs.clear()
-
-    assert train(2)["attempt"] == 1
-
-
-@pytest.mark.usefixtures("comms")
 def test_the_next_attempt_follows_a_job_that_goes_while_it_is_recalled(
     backend: ScriptedBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -152,58 +119,37 @@ def test_the_next_attempt_follows_a_job_that_goes_while_it_is_recalled(
 
 
 @pytest.mark.parametrize(
-    ("state", "kept"), [("failed", False), ("success", False), ("deferred", True), ("scheduled", True), (None, True)]
+    ("state", "hands_off", "kept"),
+    [
+        ("failed", False, False),
+        ("success", False, False),
+        ("deferred", False, True),
+        (None, False, True),
+        ("failed", True, True),
+    ],
+    ids=["marked as failed", "marked as success", "waits", "no answer", "a sensor's"],
 )
 async def test_cleanup_deletes_the_job_only_on_a_plain_answer(
-    backend: ScriptedBackend, comms: FakeComms, state: str | None, *, kept: bool
+    backend: ScriptedBackend, comms: FakeComms, state: str | None, *, hands_off: bool, kept: bool
 ) -> None:
     """`cleanup` also runs when a triggerer stops, and gets no reason."""
     job = job_object("digits", annotations=OWNED)
     backend.jobs["team", "digits"] = job
     comms.state = state
 
-    await trigger_of(job).cleanup()
+    await trigger_of(job, hands_off=hands_off).cleanup()
 
     assert bool(backend.jobs) is kept
 
 
-async def test_cleanup_of_a_sensors_trigger_changes_no_job(backend: ScriptedBackend, comms: FakeComms) -> None:
-    job = job_object("digits", annotations=OWNED)
-    backend.jobs["team", "digits"] = job
-    comms.state = "failed"
-
-    await trigger_of(job, hands_off=True).cleanup()
-
-    assert backend.jobs
-
-
-class AirflowWithoutListing(FakeComms):
-    """A fake Airflow that cannot list its Variables."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.variables: dict[str, str] = {}
-
-    def _answer(self, message: Any) -> Any:
-        if isinstance(message, PutVariable):
-            self.variables[message.key] = str(message.value)
-            return None
-        if isinstance(message, GetVariable) and not self.refuses:
-            found = self.variables.get(message.key)
-            missing = ErrorResponse(error=ErrorType.VARIABLE_NOT_FOUND)
-            return missing if found is None else VariableResult(key=message.key, value=found)
-        return super()._answer(message)
-
-
 @pytest.fixture
-def airflow(monkeypatch: pytest.MonkeyPatch) -> Iterator[AirflowWithoutListing]:
+def airflow(comms: FakeComms, monkeypatch: pytest.MonkeyPatch) -> FakeComms:
+    """Return an Airflow that cannot list its Variables, and has an id to make."""
     monkeypatch.delenv("AIRFLOW__PTJOB__INSTANCE")
-    fake = AirflowWithoutListing()
-    with set_supervisor_comms(fake):
-        yield fake
+    return comms
 
 
-async def test_the_installations_id_is_found_by_tasks_and_triggers(airflow: AirflowWithoutListing) -> None:
+async def test_the_installations_id_is_found_by_tasks_and_triggers(airflow: FakeComms) -> None:
     """The same Variable as on a newer Airflow, so an upgrade keeps the id; a second Variable holds its key."""
     first = config.read()
 
@@ -212,14 +158,14 @@ async def test_the_installations_id_is_found_by_tasks_and_triggers(airflow: Airf
     assert config.foreign_origin() == ""
 
 
-def test_a_copy_that_has_deleted_the_id_gets_another_one(airflow: AirflowWithoutListing) -> None:
+def test_a_copy_that_has_deleted_the_id_gets_another_one(airflow: FakeComms) -> None:
     first = config.read()
     del airflow.variables[f"{KEY_PREFIX}{first}"]
 
     assert config.read() != first
 
 
-def test_an_id_that_cannot_be_read_is_not_replaced(airflow: AirflowWithoutListing) -> None:
+def test_an_id_that_cannot_be_read_is_not_replaced(airflow: FakeComms) -> None:
     """Airflow's own reader returns its default then; the jobs of before would belong to nobody."""
     first = config.read()
     airflow.refuses = True
