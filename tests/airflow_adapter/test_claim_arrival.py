@@ -27,10 +27,15 @@ NOTE = "ptjob.dev/arrived"
 
 
 class StandInClaims:
-    """Fake back-end whose claims have the annotations that a test notes on them."""
+    """Fake back-end whose claims have the annotations that a test notes on them; without a note there is no claim.
+
+    Attributes:
+        refusals: the errors of the next watches.
+    """
 
     def __init__(self) -> None:
         self.annotations: dict[str, dict[str, str]] = {}
+        self.refusals: list[Exception] = []
 
     def note(self, claim: str = "digits", **notes: Any) -> None:
         """Replace all annotations: `_` is the plain key, any other name is appended to the key."""
@@ -38,12 +43,14 @@ class StandInClaims:
         self.annotations[claim] = {NOTE if name == "_" else f"{NOTE}.{name}": text for name, text in texts.items()}
 
     async def watch_claim(self, namespace: str, name: str) -> AsyncGenerator[Claim | None, None]:
-        """Yield the claim's annotations after each change."""
-        last: dict[str, str] | None = None
+        """Yield the claim after each change."""
+        if self.refusals:
+            raise self.refusals.pop(0)
+        last: dict[str, str] | None = {}
         while True:
-            if (now := self.annotations[name]) is not last:
+            if (now := self.annotations.get(name)) is not last:
                 last = now
-                yield Claim(uid="", annotations=now)
+                yield None if now is None else Claim(uid="", annotations=now)
             await asyncio.sleep(0.02)
 
 
@@ -51,17 +58,13 @@ class StandInClaims:
 def claims(monkeypatch: pytest.MonkeyPatch) -> StandInClaims:
     """Return the claims that every trigger watches."""
     found = StandInClaims()
-    watch_with(monkeypatch, found, namespace=None)
-    return found
-
-
-def watch_with(monkeypatch: pytest.MonkeyPatch, backend: Any, *, namespace: str | None) -> None:
-    """Make every trigger watch with this back-end: Airflow builds triggers from JSON, so no argument can pass it."""
 
     async def place(access: ConnectionArgs) -> ResolvedConnection:
-        return ResolvedConnection(backend=backend, namespace=namespace, args=access)
+        return ResolvedConnection(backend=found, namespace="team", args=access)  # type: ignore[arg-type]
 
+    # Airflow builds triggers from JSON, so no argument can pass a back-end.
     monkeypatch.setattr(ConnectionArgs, "async_resolve", place)
+    return found
 
 
 def watched(claim: str = "digits", store: StandInStore | None = None, **arguments: Any) -> Triggerer:
@@ -174,36 +177,22 @@ async def test_two_watched_claims_of_one_asset_do_not_share_a_watermark(claims: 
     assert uris(triggerer) == [["pvc://more/a"]]
 
 
-class StandInCluster:
-    """Fake cluster that first refuses to watch claims, then has no claim, then has one, all within a second."""
-
-    def __init__(self, *states: Claim | Exception | None) -> None:
-        self.states = list(states)
-
-    async def watch_claim(self, namespace: str, name: str) -> AsyncGenerator[Claim | None, None]:
-        """Yield or raise the next state; the last state stays."""
-        while len(self.states) > 1:
-            state = self.states.pop(0)
-            if isinstance(state, Exception):
-                raise state
-            yield state
-        yield self.states[0]  # type: ignore[misc]
-        await asyncio.Event().wait()
-
-
 async def test_a_missing_verb_and_a_missing_claim_are_said_once(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    claims: StandInClaims, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The watcher retries with growing pauses and announces what arrived meanwhile."""
     refused = PermissionDenied('read persistentvolumeclaims in team: cannot watch resource "persistentvolumeclaims"')
-    cluster = StandInCluster(refused, refused, refused, None, Claim(uid="u", annotations={NOTE: "a"}))
-    watch_with(monkeypatch, cluster, namespace="team")
+    claims.refusals = [refused] * 3
     monkeypatch.setattr(watcher, "pause_after", lambda *_: 0.01)  # minutes in production
+    log = ""
     async with watched().running() as triggerer:
+        while "has no claim" not in log:
+            await asyncio.sleep(0.02)
+            log += capsys.readouterr().out
+        claims.note(a="a")
         await triggerer.until(1)
 
-    assert uris(triggerer) == [["pvc://digits/a"]]
-    log = capsys.readouterr().out
+    log += capsys.readouterr().out
     assert log.count('cannot watch resource "persistentvolumeclaims"') == 1
     assert log.count("the namespace team has no claim of this name") == 1
     assert log.count("after the first failure") == 1
