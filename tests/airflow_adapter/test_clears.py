@@ -67,18 +67,6 @@ def test_a_clear_never_stops_a_job_that_is_only_suspected_to_be_history(backend:
 
 
 @since(3, 3, "a state store of the task")
-def test_outputs_of_the_training_before_such_a_clear_do_not_count(backend: ScriptedBackend) -> None:
-    """Outputs must not be older than the first attempt after the clear."""
-    given = delivered(backend)
-    before = given["task_state_store"].get("ptjob_attempt")["first_started_at"]
-    cleared_with_fewer_retries(given)
-
-    operator(wait_for_completion=False).execute(given)
-
-    assert given["task_state_store"].get("ptjob_attempt")["first_started_at"] > before
-
-
-@since(3, 3, "a state store of the task")
 def test_a_success_that_cannot_be_noted_is_a_success(backend: ScriptedBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     """The job has succeeded and its result is returned; the note matters only for a clear with fewer retries."""
     given = context()
