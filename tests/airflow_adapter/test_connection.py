@@ -218,10 +218,11 @@ def test_a_claim_of_a_cluster_is_no_directory_here() -> None:
         PyTorchJobHook().local_path("pvc://models/m.pt")
 
 
+@pytest.mark.usefixtures("comms")
 class TestInTriggerer:
     """The fake supervisor has no connections: those of the environment are used."""
 
-    async def test_a_connection_that_only_workers_know_is_reported(self, comms: FakeComms) -> None:
+    async def test_a_connection_that_only_workers_know_is_reported(self) -> None:
         """The error says where to define the connection; a later try may find it."""
         with pytest.raises(ConnectionMissing, match=r"'gpu_cluster'.*triggerer.*AIRFLOW_CONN_GPU_CLUSTER") as error:
             await ConnectionArgs(kubernetes_conn_id="gpu_cluster").async_resolve()
@@ -229,7 +230,7 @@ class TestInTriggerer:
         assert error.value.retryable
 
     async def test_a_default_connection_that_only_workers_know_is_no_other_cluster(
-        self, monkeypatch: pytest.MonkeyPatch, comms: FakeComms
+        self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The triggerer's own kubeconfig may point to another cluster, where the job would look deleted."""
         define(monkeypatch, kube_config_path="/p")
@@ -239,7 +240,7 @@ class TestInTriggerer:
         with pytest.raises(ConnectionMissing):
             await access.async_resolve()
 
-    async def test_a_task_without_a_connection_needs_none_in_the_triggerer(self, comms: FakeComms) -> None:
+    async def test_a_task_without_a_connection_needs_none_in_the_triggerer(self) -> None:
         """The triggerer uses the same default: a pod's service account or the default kubeconfig."""
         access = ConnectionArgs().resolve().args
 
@@ -249,7 +250,7 @@ class TestInTriggerer:
         assert isinstance(place.backend, KubernetesBackend)
 
     async def test_a_connection_that_changes_is_seen_by_the_triggers_that_start_later(
-        self, monkeypatch: pytest.MonkeyPatch, comms: FakeComms
+        self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """A connection is cached for a short time only."""
         access = ConnectionArgs(kubernetes_conn_id="gpu_cluster")
@@ -263,9 +264,7 @@ class TestInTriggerer:
 
         assert (soon.namespace, later.namespace) == ("before", "after")
 
-    async def test_a_connection_that_was_missing_is_looked_for_again(
-        self, monkeypatch: pytest.MonkeyPatch, comms: FakeComms
-    ) -> None:
+    async def test_a_connection_that_was_missing_is_looked_for_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """That it was missing counts for a few seconds."""
         monkeypatch.setattr("ptjob_provider.airflow.connection._REFUSED", 0.0)
         access = ConnectionArgs(kubernetes_conn_id="gpu_cluster")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import pytest
@@ -16,20 +16,11 @@ from ptjob_provider.airflow.connection import ConnectionArgs
 from ptjob_provider.core.kinds import PYTORCHJOB
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from cluster.boot import Cluster
 
 NOWHERE = {"name": "nowhere", "context": {"cluster": "nowhere", "user": "nobody"}}
-WAYS: dict[str, Callable[[Path], tuple[dict[str, Any], dict[str, Any]]]] = {
-    "kube_config as text": lambda path: ({"kube_config": path.read_text()}, {}),
-    "cluster_context": lambda path: (
-        {"kube_config_path": str(two_contexts(path)), "cluster_context": "nowhere"},
-        {"cluster_context": yaml.safe_load(path.read_text())["current-context"]},
-    ),
-    "without checking certificates": lambda path: ({"kube_config": distrusted(path), "disable_verify_ssl": True}, {}),
-}
 
 
 def two_contexts(path: Path) -> Path:
@@ -41,15 +32,6 @@ def two_contexts(path: Path) -> Path:
     other = path.parent / "two-contexts.json"
     other.write_text(json.dumps(found))
     return other
-
-
-def distrusted(path: Path) -> str:
-    """Return a kubeconfig without the certificate authority of the server."""
-    found = yaml.safe_load(path.read_text())
-    for each in found["clusters"]:
-        each["cluster"].pop("certificate-authority-data", None)
-        each["cluster"].pop("certificate-authority", None)
-    return json.dumps(found)
 
 
 @pytest.fixture
@@ -67,15 +49,15 @@ def jobs(access: ConnectionArgs, namespace: str) -> int:
     return len(asyncio.run(access.resolve().backend.list(PYTORCHJOB.KIND, namespace, {})))
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_every_way_reaches_the_cluster(
-    kubeconfig: Path, namespace: str, monkeypatch: pytest.MonkeyPatch, way: str
+def test_a_task_chooses_the_context_of_its_connection(
+    kubeconfig: Path, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The namespace is empty: the list has no jobs."""
-    extra, arguments = WAYS[way](kubeconfig)
+    extra = {"kube_config_path": str(two_contexts(kubeconfig)), "cluster_context": "nowhere"}
     monkeypatch.setenv("AIRFLOW_CONN_MINE", json.dumps({"conn_type": "kubernetes", "extra": extra}))
+    context = yaml.safe_load(kubeconfig.read_text())["current-context"]
 
-    assert jobs(ConnectionArgs(kubernetes_conn_id="mine", **arguments), namespace) == 0
+    assert jobs(ConnectionArgs(kubernetes_conn_id="mine", cluster_context=context), namespace) == 0
 
 
 def test_without_a_connection_the_default_kubeconfig_reaches_it(
