@@ -220,12 +220,9 @@ def to_each_other(batch: Path) -> None:
     (batch / "other").symlink_to("one")
 
 
-def doubled(batch: Path) -> None:
-    for number in range(12):
-        (batch / f"{number:02}").mkdir()
-        for name in "ab":
-            (batch / f"{number:02}" / name).symlink_to(f"../{number + 1:02}")
-    (batch / "12").mkdir()
+def crowded(batch: Path) -> None:
+    for number in range(2000):
+        (batch / f"{number}").touch()
 
 
 def slow(batch: Path) -> None:
@@ -237,7 +234,7 @@ def slow(batch: Path) -> None:
     [
         (to_itself, "more than 32 folders deep"),
         (to_each_other, "Too many levels of symbolic links"),
-        (doubled, "more than 2,000 files and folders"),
+        (crowded, "more than 2,000 files and folders"),
         (slow, "longer than 60 s"),
     ],
 )
@@ -404,7 +401,6 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"batch": "file", "marker": "done"}, "marker: 'done' is not allowed; a file has no marker, it settles"),
     ({"settle_seconds": -1}, "settle_seconds: -1 is not allowed; allowed: seconds, 0 or more"),
     ({"poll_seconds": 0.5}, "poll_seconds: 0.5 is not allowed; allowed: seconds, 1 or more"),
-    ({"poll_seconds": float("nan")}, "poll_seconds: nan is not allowed"),
     ({"events": "all"}, "events: 'all' is not allowed; allowed: each, together"),
 ]
 
