@@ -242,19 +242,6 @@ def test_a_role_to_be_assumed_is_refused_without_the_amazon_provider(
     assert "role_arn in its extra needs apache-airflow-providers-amazon" in said.text
 
 
-def test_a_source_of_any_fsspec_file_system_is_listed() -> None:
-    """Here a file system in memory, whose modification times identify content."""
-    files = sources.file_system(Source(address="memory://incoming"))
-    files.pipe("/incoming/b/part-0", b"data")
-    files.pipe("/incoming/b/_SUCCESS", b"")
-
-    listing = Store(Source(address="memory://incoming"), BatchRules()).look()
-
-    assert [(batch.name, batch.files, batch.size, batch.is_marked) for batch in listing.batches] == [("b", 1, 4, True)]
-    files.rm("/incoming", recursive=True)
-    assert Store(Source(address="memory://incoming"), BatchRules()).look().files == 0
-
-
 class StandInListing(MemoryFileSystem):
     """A store that has no listing of a whole tree, as SFTP; each folder is listed until it fails."""
 
