@@ -32,18 +32,13 @@ def test_the_task_decorator_of_airflow_offers_pytorch_job() -> None:
     assert task.pytorch_job is pytorch_job_task
 
 
-def test_a_dry_run_shows_the_command(capsys: pytest.CaptureFixture[str]) -> None:
-    made(rated, CONFIG, nproc_per_node=2).dry_run()
-
-    assert "- torchrun\n" in capsys.readouterr().out
-
-
-def test_a_dry_run_shows_torchrun_where_trainjobs_are_preferred(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("kind", ["PyTorchJob", "TrainJob"])
+def test_a_dry_run_shows_the_command(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    monkeypatch.setenv("AIRFLOW__PTJOB__KIND", "TrainJob")
+    monkeypatch.setenv("AIRFLOW__PTJOB__KIND", kind)
 
-    made(rated, CONFIG).dry_run()
+    made(rated, CONFIG, nproc_per_node=2 if kind == "PyTorchJob" else None).dry_run()
 
     assert "- torchrun\n" in capsys.readouterr().out
 
