@@ -41,28 +41,16 @@ from ptjob_provider.core.identity import UNFOLLOWED_ANNOTATION, Instance
 from ptjob_provider.core.spec import TrainingJob
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator
 
     from airflow_adapter.stand_ins import FakeComms
     from ptjob_provider.core.identity import JobRef, Manifest
     from ptjob_provider.core.logs import LogLine
     from ptjob_provider.core.run.submit import Submission
 
+pytestmark = pytest.mark.usefixtures("comms")
+
 JOB = TrainingJob.parse(name="digits", namespace="team", image="digits:1", workers=2)
-
-
-class BackendThatIsSlowToCreate(ScriptedBackend):
-    """A back-end whose create takes 0.1 s; `when_asked` is called when it begins."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.when_asked: Callable[[], None] = lambda: None
-
-    async def submit(self, manifest: Manifest) -> JobRef:
-        """Create the job after a delay."""
-        self.when_asked()
-        await asyncio.sleep(0.1)
-        return await super().submit(manifest)
 
 
 class Try:
@@ -184,7 +172,7 @@ def test_an_api_server_that_is_away_keeps_the_job(comms: FakeComms) -> None:
     assert trying.backend.jobs
 
 
-def test_a_last_try_that_another_one_has_replaced_keeps_the_job(comms: FakeComms) -> None:
+def test_a_last_try_that_another_one_has_replaced_keeps_the_job() -> None:
     """After a scheduler's failover the next try may run already; Airflow has no stored state for the replaced one."""
     trying = Try.submitted(StandInTaskInstance())
     trying.given["task_state_store"].values.clear()
@@ -242,9 +230,14 @@ def test_a_job_that_is_created_as_its_task_is_stopped_is_not_lost(
     """A create in progress is awaited, so that its job is either kept or deleted and never lost."""
     monkeypatch.setattr("ptjob_provider.airflow.task_session._SUBMIT_GRACE", 60.0)
     comms.state = state
-    backend = BackendThatIsSlowToCreate()
-    trying = Try(StandInTaskInstance(max_tries=2), backend=backend)
-    backend.when_asked = trying.waiting.wake
+
+    class SlowStandIn(ScriptedBackend):
+        async def submit(self, manifest: Manifest, **more: Any) -> JobRef:
+            trying.waiting.wake()
+            await asyncio.sleep(0.1)
+            return await super().submit(manifest, **more)
+
+    trying = Try(StandInTaskInstance(max_tries=2), backend=SlowStandIn())
 
     with pytest.raises(AirflowException, match="told to stop"):
         trying.wait()
@@ -253,7 +246,7 @@ def test_a_job_that_is_created_as_its_task_is_stopped_is_not_lost(
     assert bool(trying.backend.jobs) is kept
 
 
-def test_a_task_that_is_stopped_before_anything_is_created_leaves_nothing(comms: FakeComms) -> None:
+def test_a_task_that_is_stopped_before_anything_is_created_leaves_nothing() -> None:
     trying = Try()
     trying.waiting.wake()
 
@@ -282,7 +275,7 @@ def test_a_finished_job_is_kept_whatever_the_task_became(comms: FakeComms) -> No
     assert trying.backend.jobs
 
 
-def test_execution_timeout_deletes_the_job_and_says_so(comms: FakeComms) -> None:
+def test_execution_timeout_deletes_the_job_and_says_so() -> None:
     """The timeout counts from the try's start, and Airflow gets its own error type."""
     began = datetime.now(UTC) - timedelta(seconds=60)
     trying = Try(StandInTaskInstance(start_date=began, max_tries=2), execution_timeout=timedelta(seconds=30))
@@ -296,7 +289,7 @@ def test_execution_timeout_deletes_the_job_and_says_so(comms: FakeComms) -> None
 
 
 @pytest.mark.parametrize("is_known", [True, False])
-def test_airflows_own_alarm_deletes_the_job_too(comms: FakeComms, *, is_known: bool) -> None:
+def test_airflows_own_alarm_deletes_the_job_too(*, is_known: bool) -> None:
     trying = Try.submitted()
 
     (trying if is_known else trying.next()).is_overdue()
@@ -305,7 +298,7 @@ def test_airflows_own_alarm_deletes_the_job_too(comms: FakeComms, *, is_known: b
     assert trying.record.ended
 
 
-def test_a_job_that_has_succeeded_by_airflows_alarm_is_verified_by_the_next_try(comms: FakeComms) -> None:
+def test_a_job_that_has_succeeded_by_airflows_alarm_is_verified_by_the_next_try() -> None:
     """Looking at the outputs may pass `execution_timeout`; the training must not be repeated for that."""
     first = Try.submitted()
     end_job(first.backend)
@@ -332,7 +325,7 @@ def test_a_task_is_stopped_while_it_adds_the_rest_of_its_log(comms: FakeComms) -
         trying.execution.add_rest_of_log(JobEvent(submission=submission, knows_place=True))
 
 
-def test_the_alarm_of_a_try_that_was_frozen_keeps_the_job_of_a_later_try(comms: FakeComms) -> None:
+def test_the_alarm_of_a_try_that_was_frozen_keeps_the_job_of_a_later_try() -> None:
     frozen = Try.submitted()
     frozen.next().submit()
 
@@ -353,7 +346,7 @@ def test_a_try_that_was_frozen_and_is_told_to_stop_keeps_the_job_of_a_later_try(
     assert frozen.backend.jobs
 
 
-def test_a_job_that_has_failed_by_airflows_alarm_ends_its_attempt(comms: FakeComms) -> None:
+def test_a_job_that_has_failed_by_airflows_alarm_ends_its_attempt() -> None:
     trying = Try.submitted()
     end_job(trying.backend, "Failed")
 
@@ -365,9 +358,7 @@ def test_a_job_that_has_failed_by_airflows_alarm_ends_its_attempt(comms: FakeCom
 
 @pytest.mark.parametrize("verb", ["read", "delete"])
 @pytest.mark.parametrize("error", [ClusterUnavailable("no answer"), PermissionDenied("forbidden")])
-def test_an_api_server_that_does_not_stop_the_job_leaves_the_attempt_open(
-    comms: FakeComms, verb: str, error: PTJobError
-) -> None:
+def test_an_api_server_that_does_not_stop_the_job_leaves_the_attempt_open(verb: str, error: PTJobError) -> None:
     """The job may run on; the next try adopts it, and starts no second one beside it."""
     trying = Try(StandInTaskInstance(max_tries=2))
     submission = trying.submit()
@@ -380,9 +371,7 @@ def test_an_api_server_that_does_not_stop_the_job_leaves_the_attempt_open(
     assert trying.next().submit().adopted
 
 
-def test_an_api_server_that_hangs_at_airflows_alarm_leaves_the_attempt_open(
-    comms: FakeComms, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_api_server_that_hangs_at_airflows_alarm_leaves_the_attempt_open(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ptjob_provider.airflow.task_session._STOP_TIMEOUT", 0.1)
     trying = Try.submitted()
     trying.backend.server = "silent"
@@ -393,7 +382,7 @@ def test_an_api_server_that_hangs_at_airflows_alarm_leaves_the_attempt_open(
 
 
 @pytest.mark.parametrize("is_replaced", [True, False])
-def test_a_job_that_is_gone_by_airflows_alarm_does_not_end_its_attempt(comms: FakeComms, *, is_replaced: bool) -> None:
+def test_a_job_that_is_gone_by_airflows_alarm_does_not_end_its_attempt(*, is_replaced: bool) -> None:
     """The next try finds out by itself; another job of that name is not this attempt's success."""
     trying = Try.submitted()
     end_job(trying.backend)
@@ -423,9 +412,7 @@ def test_a_job_that_is_gone_by_airflows_alarm_does_not_end_its_attempt(comms: Fa
         (RuntimeError("a mistake of ours"), 0, True),
     ],
 )
-def test_a_job_that_cannot_be_followed_runs_on(
-    comms: FakeComms, error: Exception, max_tries: int, *, marked: bool
-) -> None:
+def test_a_job_that_cannot_be_followed_runs_on(error: Exception, max_tries: int, *, marked: bool) -> None:
     """If no further try follows, the job is marked for the orphan search and reported in the error and the log."""
     trying = Try.submitted(StandInTaskInstance(max_tries=max_tries))
 
@@ -438,7 +425,7 @@ def test_a_job_that_cannot_be_followed_runs_on(
     assert ("was left running" in str(raised.value)) is (marked and isinstance(error, PTJobError))
 
 
-def test_a_job_that_has_ended_is_not_reported_as_left_running(comms: FakeComms) -> None:
+def test_a_job_that_has_ended_is_not_reported_as_left_running() -> None:
     trying = Try.submitted(StandInTaskInstance())
     end_job(trying.backend)
 
@@ -449,7 +436,7 @@ def test_a_job_that_has_ended_is_not_reported_as_left_running(comms: FakeComms) 
 
 
 @pytest.mark.parametrize("is_known", [True, False])
-def test_an_error_says_that_a_job_could_not_be_marked(comms: FakeComms, *, is_known: bool) -> None:
+def test_an_error_says_that_a_job_could_not_be_marked(*, is_known: bool) -> None:
     """The orphan search will not spare the job, so a user has to know."""
     trying = Try()
     submission = trying.submit()
@@ -465,7 +452,7 @@ def test_an_error_says_that_a_job_could_not_be_marked(comms: FakeComms, *, is_kn
     assert trying.backend.jobs
 
 
-def test_a_job_that_was_never_submitted_is_not_said_to_run(comms: FakeComms) -> None:
+def test_a_job_that_was_never_submitted_is_not_said_to_run() -> None:
     """A kubeconfig that is not there: no request was sent, though the attempt was recorded before."""
     trying = Try()
     trying.backend.submits = [InvalidSpec("/opt/config: it is not there")]
@@ -477,7 +464,7 @@ def test_a_job_that_was_never_submitted_is_not_said_to_run(comms: FakeComms) -> 
     assert "may still run" not in f"{raised.value}{trying.log.text}"
 
 
-def test_a_job_that_may_not_be_read_before_the_deferral_is_deferred(comms: FakeComms) -> None:
+def test_a_job_that_may_not_be_read_before_the_deferral_is_deferred() -> None:
     """The trigger waits until the job may be read, without a worker slot."""
     trying = Try(StandInTaskInstance(max_tries=3))
     submission = trying.submit()
@@ -486,17 +473,7 @@ def test_a_job_that_may_not_be_read_before_the_deferral_is_deferred(comms: FakeC
     assert trying.execution.needs_waiting(submission)
 
 
-def test_a_next_try_waits_until_its_job_may_be_read(comms: FakeComms, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A temporary refusal neither fails the task nor starts a second job."""
-    monkeypatch.setattr("ptjob_provider.core.run.api_errors._PAUSE", (0.01, 0.01))
-    second = Try.submitted().next()
-    second.backend.refusals["get"] = [PermissionDenied("cannot get pytorchjobs")] * 5
-
-    assert second.submit().adopted
-    assert second.backend.created == 1
-
-
-def test_the_log_says_that_a_job_was_adopted(comms: FakeComms) -> None:
+def test_the_log_says_that_a_job_was_adopted() -> None:
     trying = Try.submitted()
 
     trying.execution.submit(TrainingJob.parse(name="digits", namespace="team", image="digits:2"), exact_name=False)
