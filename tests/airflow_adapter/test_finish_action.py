@@ -125,17 +125,11 @@ def test_a_time_to_live_that_was_chosen_is_left_as_it_is(backend: ScriptedBacken
     assert WEEK not in backend.patches
 
 
-def test_a_deletion_that_fails_does_not_fail_a_task_whose_job_succeeded(
-    backend: ScriptedBackend, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_deletion_that_fails_does_not_fail_a_task_whose_job_succeeded(backend: ScriptedBackend) -> None:
     """The time to live deletes the job later."""
     given = context()
     ended(backend, given, "Succeeded")
-
-    async def unanswered(ref: object) -> None:
-        raise ClusterUnavailable("no answer")
-
-    monkeypatch.setattr(backend, "delete", unanswered)  # ScriptedBackend has no setting for it
+    backend.refusals["delete"] = [ClusterUnavailable("no answer")] * 9
 
     assert operator(on_finish_action="delete_job").execute(given)["phase"] == "Succeeded"
 

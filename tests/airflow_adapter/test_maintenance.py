@@ -23,11 +23,15 @@ from ptjob_provider.core.identity import (
     Instance,
     owner_annotation,
 )
+from ptjob_provider.core.kinds import KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from fakes import ScriptedBackend
+
+
+pytestmark = pytest.mark.usefixtures("airflow")
 
 
 class CommsThatKnow(FakeComms):
@@ -102,7 +106,7 @@ def test_the_state_is_that_of_the_jobs_own_task_instance(
 
 @pytest.mark.parametrize(("grace", "kept"), [("", True), ("3600", True), ("60", False)])
 def test_a_job_that_could_not_be_followed_is_spared_as_long_as_the_installation_says(
-    backend: ScriptedBackend, airflow: CommsThatKnow, monkeypatch: pytest.MonkeyPatch, grace: str, *, kept: bool
+    backend: ScriptedBackend, monkeypatch: pytest.MonkeyPatch, grace: str, *, kept: bool
 ) -> None:
     """The default is one day."""
     if grace:
@@ -151,7 +155,7 @@ def test_an_airflow_that_does_not_answer_loses_no_job(backend: ScriptedBackend, 
 
 
 def test_a_dry_run_stops_nothing_and_says_whose_it_is(
-    backend: ScriptedBackend, airflow: CommsThatKnow, caplog: pytest.LogCaptureFixture
+    backend: ScriptedBackend, caplog: pytest.LogCaptureFixture
 ) -> None:
     with_job(backend)
 
@@ -181,21 +185,14 @@ def test_jobs_of_every_namespace_are_judged_by_their_own_tasks(
 
 
 def test_a_namespace_that_cannot_be_listed_does_not_hide_the_next_one(
-    backend: ScriptedBackend, airflow: CommsThatKnow, monkeypatch: pytest.MonkeyPatch
+    backend: ScriptedBackend, airflow: CommsThatKnow
 ) -> None:
     """The other namespaces are swept, and then the task fails: an incomplete sweep must not look like a success."""
     airflow.states = {"run-1": {"train": "failed"}}
     with_job(backend, namespace="vision")
-    listed = backend.list
+    backend.refusals["list"] = [PermissionDenied("list pytorchjobs: forbidden", code=403)] * len(KINDS)
 
-    async def answered_of_one(kind: str, namespace: str, labels: Any) -> Any:
-        if namespace == "team":
-            raise PermissionDenied("list pytorchjobs in team: forbidden", code=403)
-        return await listed(kind, namespace, labels)
-
-    monkeypatch.setattr(backend, "list", answered_of_one)  # ScriptedBackend has no setting for it
-
-    with pytest.raises(AirflowException, match="list pytorchjobs in team"):
+    with pytest.raises(AirflowException, match="list pytorchjobs: forbidden"):
         swept("team", "vision")
 
     assert not backend.jobs
