@@ -9,7 +9,6 @@ import pytest
 from airflow.sdk._shared.secrets_masker import redact
 
 from airflow_adapter.stand_ins import StandInTaskInstance
-from ptjob_provider.airflow.config import local_config
 from ptjob_provider.airflow.hooks import PyTorchJobHook
 from ptjob_provider.airflow.links import PyTorchJobLink, PyTorchJobLogsLink, PyTorchJobTensorBoardLink
 from ptjob_provider.airflow.operators import PyTorchJobOperator
@@ -33,40 +32,16 @@ def test_local_is_this_machine(local: Path) -> None:
         ("backend", "cluster", "kubernetes, local"),
         ("local_gpus", "some", "ignore"),
         ("local_images", "{no json", "JSON"),
-        ("local_images", '["digits"]', "JSON|map"),
-        ("local_images", '{"digits": {"folder": "x"}}', "a directory"),
-        ("local_secrets", "/nowhere/secrets.yaml", "JSON or YAML file"),
-        ("local_secrets", '{"token": "text"}', "map of key to value"),
-        ("local_config_maps", '{"training": 1}', "map of key to value"),
     ],
 )
 def test_a_wrong_option_is_named(
     monkeypatch: pytest.MonkeyPatch, local: Path, option: str, value: str, said: str
 ) -> None:
+    """See tests/kfp_adapter/test_environment.py for the options that all adapters share."""
     monkeypatch.setenv(f"AIRFLOW__PTJOB__{option.upper()}", value)
 
     with pytest.raises(InvalidSpec, match=f"{option.removeprefix('local_')}.*({said})"):
         PyTorchJobHook().backend()
-
-
-def test_the_options_become_the_back_ends_configuration(
-    monkeypatch: pytest.MonkeyPatch, local: Path, tmp_path: Path
-) -> None:
-    tables = tmp_path / "tables.yaml"
-    tables.write_text("wandb: {token: 5}\n")
-    for name, value in {
-        "LOCAL_IMAGES": json.dumps({"digits": str(tmp_path)}),
-        "LOCAL_GPUS": "2",
-        "LOCAL_CONFIG_MAPS": str(tables),
-    }.items():
-        monkeypatch.setenv(f"AIRFLOW__PTJOB__{name}", value)
-
-    found = local_config()
-
-    assert found is not None
-    assert (found.root, found.gpus) == (local, 2)
-    assert found.images == {"digits": tmp_path}
-    assert found.config_maps == {"wandb": {"token": "5"}}
 
 
 def test_secrets_are_masked_in_airflows_logs(monkeypatch: pytest.MonkeyPatch, local: Path) -> None:
