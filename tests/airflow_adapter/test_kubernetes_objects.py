@@ -24,16 +24,6 @@ if TYPE_CHECKING:
     from fakes import ScriptedBackend
     from ptjob_provider.core.identity import Manifest
 
-AFFINITY = k8s.V1Affinity(
-    pod_anti_affinity=k8s.V1PodAntiAffinity(
-        required_during_scheduling_ignored_during_execution=[
-            k8s.V1PodAffinityTerm(
-                topology_key="kubernetes.io/hostname",
-                label_selector=k8s.V1LabelSelector(match_labels={"app": "pytorchjob"}),
-            )
-        ]
-    )
-)
 OBJECTS: dict[str, Any] = {
     "env": [
         k8s.V1EnvVar(name="DAY", value="{{ ds }}"),
@@ -50,7 +40,6 @@ OBJECTS: dict[str, Any] = {
         "models:/models",
     ],
     "container_resources": k8s.V1ResourceRequirements(requests={"cpu": "1"}, limits={"cpu": "2", "memory": "4Gi"}),
-    "affinity": AFFINITY,
 }
 TEMPLATE = k8s.V1PodTemplateSpec(
     metadata=k8s.V1ObjectMeta(labels={"team": "vision"}),
@@ -92,8 +81,6 @@ def test_arguments_take_the_clients_objects_and_templates_inside_them(backend: S
     assert container["resources"] == {"requests": {"cpu": "1"}, "limits": {"cpu": "2", "memory": "4Gi"}}
     assert {"name": "data", "persistentVolumeClaim": {"claimName": "data-monday"}} in pod["volumes"]
     assert {"name": "models", "persistentVolumeClaim": {"claimName": "models"}} in pod["volumes"]
-    (term,) = pod["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
-    assert term["labelSelector"] == {"matchLabels": {"app": "pytorchjob"}}
     assert json.loads(json.dumps(job)) == job
 
 
@@ -121,19 +108,6 @@ def test_a_pod_template_is_the_base_of_every_pod(backend: ScriptedBackend, *, as
         assert (container["name"], container["image"]) == ("pytorch", "digits")
         env = {each["name"]: each["value"] for each in container["env"]}
         assert (env["DAY"], env["LEVEL"]) == ("monday", "debug")
-
-
-def test_a_pod_templates_file_is_read_beside_the_dag(backend: ScriptedBackend, tmp_path: Path) -> None:
-    (tmp_path / "pod.yaml").write_text("spec: {containers: [{name: pytorch, image: 'digits:{{ ds }}'}]}\n")
-    made = task(pod_template="pod.yaml")
-    made.dag.fileloc = str(tmp_path / "training.py")
-
-    made.resolve_template_files()
-    made.render_template_fields({"ds": "monday"})
-    made.execute(context())
-
-    (job,) = backend.jobs.values()
-    assert master(job)["containers"][0]["image"] == "digits:monday"
 
 
 def test_a_pod_templates_path_from_the_root_is_the_workers(backend: ScriptedBackend, tmp_path: Path) -> None:
@@ -168,12 +142,11 @@ def test_a_manifest_may_hold_objects(backend: ScriptedBackend) -> None:
 
 
 def test_secrets_and_config_maps_are_given_as_to_kubernetes_pod_operator(backend: ScriptedBackend) -> None:
-    """As a variable, as all keys of a secret, and as files; added to the job's own."""
+    """As a variable, as all keys of a secret, and as files."""
     items = [k8s.V1KeyToPath(key="ca", path="ca.pem")]
     job = submitted(
         backend,
         image="digits",
-        env={"OWN": "1"},
         secrets=[
             Secret("env", "wandb_token", "wandb", "token"),
             Secret("env", None, "s3"),
@@ -186,7 +159,6 @@ def test_secrets_and_config_maps_are_given_as_to_kubernetes_pod_operator(backend
     (container,) = pod["containers"]
     token = {"name": "WANDB_TOKEN", "valueFrom": {"secretKeyRef": {"name": "wandb", "key": "token"}}}
     assert token in container["env"]
-    assert {"name": "OWN", "value": "1"} in container["env"]
     assert container["envFrom"] == [{"configMapRef": {"name": "settings"}}, {"secretRef": {"name": "s3"}}]
     (volume,) = (each for each in pod["volumes"] if "secret" in each)
     assert volume["secret"] == {"secretName": "tls", "items": [{"key": "ca", "path": "ca.pem"}]}
