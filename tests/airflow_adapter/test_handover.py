@@ -85,13 +85,6 @@ def test_an_address_can_come_from_any_template() -> None:
     assert pod.spec.containers[0].args == ["/mnt/outputs/champion/by hand.pt"]
 
 
-def test_an_address_that_is_known_needs_no_rendering() -> None:
-    model = OutputVolume("pvc://digits/champion.pt")
-
-    assert model.volume.persistent_volume_claim.claim_name == "digits"
-    assert (model.mount.mount_path, model.path) == ("/mnt/outputs/output", "/mnt/outputs/output/champion.pt")
-
-
 def test_an_output_volume_of_an_invalid_address_is_refused_when_the_dag_is_read() -> None:
     """Not hours later, when the pod starts."""
     with pytest.raises(InvalidSpec, match=r"uri: '/data/model.pt' is not allowed; allowed: pvc://claim/path"):

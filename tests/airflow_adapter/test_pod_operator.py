@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperator
 from airflow.sdk import DAG
 
-from airflow_adapter.stand_ins import context
 from ptjob_provider.airflow.operators import PyTorchJobOperator
 from ptjob_provider.airflow.pod_operator import ALIASES, NOT_FIELDS, PodOperatorNames
 from ptjob_provider.core.errors import InvalidSpec
-
-if TYPE_CHECKING:
-    from fakes import ScriptedBackend
 
 THEIRS = set(inspect.signature(KubernetesPodOperator.__init__).parameters) - {"self", "kwargs"}
 OURS = set(inspect.signature(PyTorchJobOperator.__init__).parameters)
@@ -95,24 +91,3 @@ def test_an_argument_that_asks_for_the_only_behaviour_is_accepted(name: str) -> 
 
     with pytest.raises(InvalidSpec, match=f"^{name}: 'else' is not allowed; allowed: .*, or left out; .{{10}}"):
         PyTorchJobOperator(task_id="train", image="digits", **{name: "else"})
-
-
-def test_names_of_kubernetes_pod_operator_work_in_default_args(backend: ScriptedBackend) -> None:
-    with DAG("training", schedule=None, default_args={"env_vars": {"LEVEL": "debug"}, "namespace": "team"}):
-        task = PyTorchJobOperator(task_id="train", image="digits", wait_for_completion=False)
-
-    task.execute(context())
-
-    ((namespace, _),) = backend.jobs
-    (job,) = backend.jobs.values()
-    (container,) = job["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["containers"]
-    assert namespace == "team"
-    assert {"name": "LEVEL", "value": "debug"} in container["env"]
-
-
-def test_names_of_kubernetes_pod_operator_work_in_mapped_tasks() -> None:
-    """`partial` and `expand` refuse names that no constructor declares."""
-    with DAG("training", schedule=None) as dag:
-        PyTorchJobOperator.partial(task_id="train", image="digits", cmds=["python"]).expand(arguments=[["a"], ["b"]])
-
-    assert dag.task_dict["train"].is_mapped
