@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -336,19 +335,3 @@ def test_a_wrong_value_marks_the_running_job_of_an_earlier_try(backend: Scripted
 
     assert backend.jobs
     assert UNFOLLOWED_ANNOTATION in backend.patches[-1]["metadata"]["annotations"]
-
-
-def test_a_cluster_that_nothing_leads_to_is_said_without_a_retry(monkeypatch: pytest.MonkeyPatch) -> None:
-    connection = {"conn_type": "kubernetes", "extra": {"kube_config_path": "/nowhere/kubeconfig"}}
-    monkeypatch.setenv("AIRFLOW_CONN_KUBERNETES_DEFAULT", json.dumps(connection))
-
-    with pytest.raises(AirflowFailException, match="/nowhere/kubeconfig"):
-        operator().execute(context())
-
-
-def test_a_dry_run_prints_and_starts_nothing(backend: ScriptedBackend, capsys: pytest.CaptureFixture[str]) -> None:
-    operator(name="digits", workers=3, dag=DAG("training", schedule=None)).dry_run()
-
-    manifest = yaml.safe_load(capsys.readouterr().out)
-    assert manifest["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] == 2
-    assert backend.created == 0

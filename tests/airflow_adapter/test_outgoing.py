@@ -12,30 +12,18 @@ from airflow.triggers.base import TriggerEvent
 from hypothesis import example, given
 from pydantic import JsonValue, TypeAdapter
 
-from airflow_adapter.stand_ins import ListLogger, StandInTaskInstance
+from airflow_adapter.stand_ins import ListLogger, StandInTaskInstance, job_object
 from core.odd_values import NUMBERS, ODD, OTHERS, TEXTS, strict
 from ptjob_provider.airflow.compat import AIRFLOW
 from ptjob_provider.airflow.lineage import model_extra
 from ptjob_provider.airflow.outcome import JobEvent, push_result
 from ptjob_provider.core.diagnosis import Cause, Diagnosis
-from ptjob_provider.core.identity import JobRef
-from ptjob_provider.core.outputs.contract import ResolvedOutputs
 from ptjob_provider.core.run.outcome import JobOutcome, Outcome
 from ptjob_provider.core.run.submit import Submission
 from ptjob_provider.core.status import JobPhase, JobStatus
 
 serde = import_module("airflow.sdk.serde" if AIRFLOW >= (3, 2) else "airflow.serialization.serde")
-REF = JobRef(kind="PyTorchJob", namespace="team", name="digits", uid="u")
-SUBMISSION = Submission(
-    ref=REF,
-    attempt=1,
-    adopted=False,
-    spec_changed=False,
-    ranks={"digits-master-0": 0},
-    gpus_of={},
-    outputs=ResolvedOutputs(),
-    first_started_at="2026-11-27T00:00:00Z",
-)
+SUBMISSION = Submission.of(job_object())
 
 
 def check_that_airflow_stores(value: Any) -> None:

@@ -20,16 +20,12 @@ TFEVENTS = {"uri": "pvc://runs/7", "claim": "runs", "path": "7", "last_step": 30
 RESULT: dict[str, Any] = {
     "job": JOB,
     "attempt": 2,
-    "phase": "Succeeded",
     "start": "2026-11-22T00:00:00Z",
     "end": "2026-11-22T00:01:00Z",
     "queue_seconds": 1.0,
     "run_seconds": 59.0,
     "restarts": 0,
     "gpu_seconds": 0.0,
-    "gpu_seconds_lost": 0.0,
-    "rank0": "digits-1a2b-master-0",
-    "diagnosis": None,
     "model": {**MODEL, "container_path": "/models/7.pt"},
     "tfevents": {**TFEVENTS, "container_path": "/runs/7"},
 }
