@@ -41,6 +41,9 @@ if TYPE_CHECKING:
     from fakes import ScriptedBackend
 
 
+pytestmark = pytest.mark.usefixtures("comms")
+
+
 def trains(backend: ScriptedBackend, condition: str | None = None, *, steps: int = 3) -> None:
     """Set the job and its log: a line for each step."""
     show(backend, condition)
@@ -73,9 +76,7 @@ async def test_a_trigger_writes_how_far_the_training_is_and_its_place_in_the_log
     assert told["replicas"][0]["phase"] == "Running"
 
 
-async def test_a_trigger_goes_on_with_the_curve_that_an_earlier_one_has_stored(
-    backend: ScriptedBackend, comms: FakeComms
-) -> None:
+async def test_a_trigger_goes_on_with_the_curve_that_an_earlier_one_has_stored(backend: ScriptedBackend) -> None:
     trains(backend)
     first = trigger_of(job_object(annotations=OWNED))
     async with running(first):
@@ -110,16 +111,14 @@ def ended(backend: ScriptedBackend, condition: str, given: dict[str, Any], **arg
 
 
 @pytest.mark.parametrize("condition", ["Succeeded", "Failed"])
-def test_a_worker_pushes_the_last_state_however_the_job_ends(
-    backend: ScriptedBackend, comms: FakeComms, condition: str
-) -> None:
+def test_a_worker_pushes_the_last_state_however_the_job_ends(backend: ScriptedBackend, condition: str) -> None:
     pushed = ended(backend, condition, context()).pushed["progress"]
 
     assert (pushed["phase"], pushed["step"], pushed["curve"]["step"]) == (condition, 3, [1, 2, 3])
     assert pushed["cursor"] == line(3).cursor.to_dict()
 
 
-def test_a_pattern_of_the_task_says_what_is_a_step(backend: ScriptedBackend, comms: FakeComms) -> None:
+def test_a_pattern_of_the_task_says_what_is_a_step(backend: ScriptedBackend) -> None:
     """For a worker and, as an argument, for the trigger."""
     given = context()
     made = operator(progress=r"loss=(?P<loss>[\d.]+)", deferrable=True)
@@ -133,7 +132,7 @@ def test_a_pattern_of_the_task_says_what_is_a_step(backend: ScriptedBackend, com
     assert deferred.value.trigger.serialize()[1]["progress"] == r"loss=(?P<loss>[\d.]+)"
 
 
-async def test_a_resumed_task_pushes_the_state_of_the_event(backend: ScriptedBackend, comms: FakeComms) -> None:
+async def test_a_resumed_task_pushes_the_state_of_the_event(backend: ScriptedBackend) -> None:
     """Also if the job has failed."""
     trains(backend, "Failed")
     event = await fired(trigger_of(job_object(annotations=OWNED)))
@@ -146,9 +145,7 @@ async def test_a_resumed_task_pushes_the_state_of_the_event(backend: ScriptedBac
     assert (pushed["phase"], pushed["step"], pushed["uid"]) == ("Failed", 3, "u-1")
 
 
-def test_a_task_that_begins_to_wait_tells_how_earlier_attempts_ended(
-    backend: ScriptedBackend, comms: FakeComms
-) -> None:
+def test_a_task_that_begins_to_wait_tells_how_earlier_attempts_ended(backend: ScriptedBackend) -> None:
     """Airflow has deleted the XComs of the earlier try. No trigger has begun to write the log yet."""
     given = context()
     submitted(backend, given)
@@ -193,7 +190,7 @@ class TaskInstanceThatCounts(StandInTaskInstance):
 
 
 @pytest.mark.usefixtures("_soon")
-def test_a_worker_that_waits_writes_progress_in_another_thread(backend: ScriptedBackend, comms: FakeComms) -> None:
+def test_a_worker_that_waits_writes_progress_in_another_thread(backend: ScriptedBackend) -> None:
     """A request that hangs must not keep the worker from stopping its job."""
     ti = TaskInstanceThatCounts()
     given = context(ti)
@@ -239,26 +236,17 @@ async def test_a_task_goes_on_after_the_last_write_of_its_progress(monkeypatch: 
     assert order == ["progress"]
 
 
-@pytest.mark.parametrize("deferrable", [False, True])
-async def test_a_sensor_pushes_the_progress_of_the_job_that_it_waits_for(
-    backend: ScriptedBackend,
-    comms: FakeComms,
-    deferrable: bool,  # noqa: FBT001
-) -> None:
+def test_a_sensor_pushes_the_progress_of_the_job_that_it_waits_for(backend: ScriptedBackend) -> None:
+    """See test_dag_runs.py for one that has deferred."""
     trains(backend, "Succeeded")
     given = context()
-    sensor = PyTorchJobSensor(task_id="see", job_name="digits", namespace="team", deferrable=deferrable)
-    if deferrable:
-        event = await fired(trigger_of(job_object(annotations=OWNED), hands_off=True))
-        backend.shown = 0
-        await asyncio.to_thread(sensor.execute_complete, given, event)
-    else:
-        await asyncio.to_thread(sensor.poke, given)
+
+    PyTorchJobSensor(task_id="see", job_name="digits", namespace="team", deferrable=False).poke(given)
 
     assert (given["ti"].pushed["progress"]["step"], given["ti"].pushed["progress"]["phase"]) == (3, "Succeeded")
 
 
-def test_an_event_of_an_older_version_pushes_no_progress(backend: ScriptedBackend, comms: FakeComms) -> None:
+def test_an_event_of_an_older_version_pushes_no_progress(backend: ScriptedBackend) -> None:
     given = context()
     submission = submitted(backend, given)
     event = event_of(submission, Outcome.SUCCEEDED, result={"attempt": 1, "usage": None})
