@@ -23,18 +23,6 @@ class Job:
         return self.records > 0
 
 
-async def test_below_the_ceiling_nobody_waits() -> None:
-    now = [0.0]
-    limiter = RateLimiter(100, StandInSupervisor().unread, clock=lambda: now[0])
-
-    taken = []
-    for _ in range(50):
-        taken.append(limiter.take())
-        now[0] += 0.01
-
-    assert taken == [True] * 50
-
-
 async def test_a_burst_is_cut_off_where_it_would_stop_the_loop() -> None:
     """A burst is limited to 0.05 s worth of records; after it, the rate applies."""
     now = [0.0]

@@ -122,25 +122,6 @@ async def test_a_logger_that_fails_once_holds_up_neither_the_next_records_nor_th
     assert written[-1] == "the next"
 
 
-async def test_the_other_tasks_of_the_loop_have_their_turn_while_one_job_writes() -> None:
-    """A reader with a whole page of lines yields to other tasks in between."""
-    log, turns = TaskLog(ListLogger()), 0
-
-    async def other() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    others = asyncio.create_task(other())
-    for number in range(1000):
-        log.line(line(number))
-        await log.room()
-    others.cancel()
-
-    assert turns > 20
-
-
 async def test_each_record_is_written_in_the_context_of_its_own_job() -> None:
     """Airflow's logger reads the trigger, and so the log file, from the context."""
     job: contextvars.ContextVar[str] = contextvars.ContextVar("job")
@@ -205,17 +186,6 @@ async def test_an_empty_line_is_a_line(logger: ListLogger, log: TaskLog) -> None
     log.flush()
 
     assert logger.text.split("\n") == ["a", "", "b"]
-
-
-async def test_a_notice_keeps_its_place_between_the_lines(logger: ListLogger, log: TaskLog) -> None:
-    for number in range(200):
-        log.line(line(number))
-
-    log.notice("the job is Running")
-    log.line(line(200))
-    await log.written()
-
-    assert logger.text.split("\n")[199:] == ["line 199", "the job is Running", "line 200"]
 
 
 async def test_percent_signs_are_text(logger: ListLogger, log: TaskLog) -> None:
