@@ -26,9 +26,8 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 
 
-def batch(name: str, version: str = "1") -> Batch:
-    """Return a batch; another version has the same URI."""
-    return Batch(id=f"{name}@{version}", uri=f"s3://in/{name}", files=2, bytes=10)
+def batch(name: str) -> Batch:
+    return Batch(id=f"{name}@1", uri=f"s3://in/{name}", files=2, bytes=10)
 
 
 HERE_INSTALLED, ELSEWHERE = Instance("tests"), Instance("staging")
@@ -49,6 +48,14 @@ def reserve(
     """Reserve batches for a run, deciding that all other runs' reservations are in this state."""
     decisions = [(each, state) for each in store.open_reservations() if each.run.run_id != run_id]
     return store.reserve(run(run_id, installation=installation), decisions, may_reserve_more=more)
+
+
+@pytest.fixture
+def held(store: LedgerStore) -> LedgerStore:
+    """Return a ledger whose batch b1 is reserved by the run `first`."""
+    store.record([batch("b1")])
+    reserve(store, "first")
+    return store
 
 
 def new(reserved: Reserved) -> list[str]:
@@ -89,35 +96,29 @@ def test_a_batch_with_the_largest_allowed_values_can_be_stored(store: LedgerStor
     assert [each.to_dict() for each in reserve(store, "first").handover.new] == [fields]
 
 
-def test_batches_reserved_by_one_run_are_not_given_to_another(store: LedgerStore) -> None:
+def test_batches_reserved_by_one_run_are_not_given_to_another(held: LedgerStore) -> None:
     """The first run may still train; batches that arrive meanwhile go to the second run, all together."""
-    store.record([batch("b1")])
-    reserve(store, "first")
-    store.record([batch("b2")])
-    store.record([batch("b3")])
+    held.record([batch("b2")])
+    held.record([batch("b3")])
 
-    assert new(reserve(store, "second")) == ["b2@1", "b3@1"]
-    assert new(reserve(store, "third")) == []
+    assert new(reserve(held, "second")) == ["b2@1", "b3@1"]
+    assert new(reserve(held, "third")) == []
 
 
-def test_batches_of_a_successful_training_are_the_earlier_ones_of_later_runs(store: LedgerStore) -> None:
-    store.record([batch("b1")])
-    reserve(store, "first")
-    store.record([batch("b2")])
-    second = reserve(store, "second", ReservationState.HAD)
-    third = reserve(store, "third", ReservationState.HAD)
+def test_batches_of_a_successful_training_are_the_earlier_ones_of_later_runs(held: LedgerStore) -> None:
+    held.record([batch("b2")])
+    second = reserve(held, "second", ReservationState.HAD)
+    third = reserve(held, "third", ReservationState.HAD)
 
     assert (earlier(second), new(second)) == (["b1@1"], ["b2@1"])
     assert (earlier(third), new(third)) == (["b1@1", "b2@1"], [])
 
 
-def test_the_batches_of_a_run_that_failed_are_new_again(store: LedgerStore) -> None:
+def test_the_batches_of_a_run_that_failed_are_new_again(held: LedgerStore) -> None:
     """They keep their order of arrival, before later batches."""
-    store.record([batch("b1")])
-    reserve(store, "first")
-    store.record([batch("b2")])
+    held.record([batch("b2")])
 
-    second = reserve(store, "second", ReservationState.FREE)
+    second = reserve(held, "second", ReservationState.FREE)
 
     assert (earlier(second), new(second)) == ([], ["b1@1", "b2@1"])
     assert [(each.run.run_id, each.batches, state) for each, state in second.settled] == [
@@ -125,69 +126,59 @@ def test_the_batches_of_a_run_that_failed_are_new_again(store: LedgerStore) -> N
     ]
 
 
-def test_a_run_that_asks_again_gets_its_own_batches(store: LedgerStore) -> None:
+def test_a_run_that_asks_again_gets_its_own_batches(held: LedgerStore) -> None:
     """On a retry of its claim task; it also gets new batches, unless its training has begun."""
-    store.record([batch("b1")])
-    reserve(store, "first")
-    store.record([batch("b2")])
+    held.record([batch("b2")])
 
-    assert new(reserve(store, "first", more=False)) == ["b1@1"]
-    assert new(reserve(store, "first")) == ["b1@1", "b2@1"]
-    assert new(reserve(store, "second")) == []
+    assert new(reserve(held, "first", more=False)) == ["b1@1"]
+    assert new(reserve(held, "first")) == ["b1@1", "b2@1"]
+    assert new(reserve(held, "second")) == []
 
 
-def test_a_run_that_has_trained_and_is_cleared_gets_its_own_again(store: LedgerStore) -> None:
+def test_a_run_that_has_trained_and_is_cleared_gets_its_own_again(held: LedgerStore) -> None:
     """Its batches stay its own; newly reserved ones become new again if this training fails."""
-    store.record([batch("b1")])
-    reserve(store, "first")
-    reserve(store, "second", ReservationState.HAD)
-    store.record([batch("b2")])
+    reserve(held, "second", ReservationState.HAD)
+    held.record([batch("b2")])
 
-    again = reserve(store, "first")
-    after = reserve(store, "second", ReservationState.FREE)
+    again = reserve(held, "first")
+    after = reserve(held, "second", ReservationState.FREE)
 
     assert (earlier(again), new(again)) == ([], ["b1@1", "b2@1"])
     assert (earlier(after), new(after)) == (["b1@1"], ["b2@1"])
 
 
-def test_a_run_whose_batches_went_to_another_gets_what_is_new_now(store: LedgerStore) -> None:
-    store.record([batch("b1")])
-    reserve(store, "first")
-    reserve(store, "second", ReservationState.FREE)
+def test_a_run_whose_batches_went_to_another_gets_what_is_new_now(held: LedgerStore) -> None:
+    reserve(held, "second", ReservationState.FREE)
 
-    assert new(reserve(store, "first")) == []
-    store.record([batch("b2")])
-    assert new(reserve(store, "first")) == ["b2@1"]
-    store.check(run("first"))
+    assert new(reserve(held, "first")) == []
+    held.record([batch("b2")])
+    assert new(reserve(held, "first")) == ["b2@1"]
+    held.check(run("first"))
 
 
-def test_a_training_may_only_begin_with_batches_of_its_own(store: LedgerStore) -> None:
+def test_a_training_may_only_begin_with_batches_of_its_own(held: LedgerStore) -> None:
     """The training was cleared alone after its run failed: the error names the run that has its batches, and a fix."""
-    store.record([batch("b1")])
-    reserve(store, "first")
-    store.check(run("first"))
-    reserve(store, "second", ReservationState.FREE)
+    held.check(run("first"))
+    reserve(held, "second", ReservationState.FREE)
 
     with pytest.raises(ReservationLost, match=r"given to run second after it had failed.*Clear its claim as well"):
-        store.check(run("first"))
-    store.check(run("second"))
+        held.check(run("first"))
+    held.check(run("second"))
     with pytest.raises(ReservationLost, match="run third of retrain has claimed no batches in the ledger"):
-        store.check(run("third"))
+        held.check(run("third"))
     with pytest.raises(ReservationLost, match="of another has claimed no batches"):
-        store.check(run("second", dag_id="another"))
+        held.check(run("second", dag_id="another"))
 
 
-def test_runs_of_two_installations_that_have_the_same_ids_hold_batches_of_their_own(store: LedgerStore) -> None:
+def test_runs_of_two_installations_that_have_the_same_ids_hold_batches_of_their_own(held: LedgerStore) -> None:
     """Two Airflows with the same DAG may start a run for the same time."""
-    store.record([batch("b1")])
-    reserve(store, "first")
-    store.record([batch("b2")])
+    held.record([batch("b2")])
 
-    theirs = reserve(store, "first", installation=ELSEWHERE)
+    theirs = reserve(held, "first", installation=ELSEWHERE)
 
     assert (earlier(theirs), new(theirs)) == ([], ["b2@1"])
-    assert new(reserve(store, "first")) == ["b1@1"]
-    assert [each.run for each in store.open_reservations()] == [run("first"), run("first", installation=ELSEWHERE)]
+    assert new(reserve(held, "first")) == ["b1@1"]
+    assert [each.run for each in held.open_reservations()] == [run("first"), run("first", installation=ELSEWHERE)]
 
 
 def test_a_run_is_the_same_by_each_id_of_its_installation(store: LedgerStore) -> None:
@@ -270,54 +261,36 @@ def waiting(acting: Future[Any]) -> Future[Any]:
     return acting
 
 
-def test_a_training_that_begins_while_its_fate_is_decided_keeps_its_batches(store: LedgerStore) -> None:
+def test_a_training_that_begins_while_its_fate_is_decided_keeps_its_batches(held: LedgerStore) -> None:
     """The decision is based on Airflow's state before the training was cleared, so it no longer applies."""
-    store.record([batch("b1")])
-    reserve(store, "first")
-    stale = [(each, ReservationState.FREE) for each in store.open_reservations()]
-    store.check(run("first"))
+    stale = [(each, ReservationState.FREE) for each in held.open_reservations()]
+    held.check(run("first"))
 
-    second = store.reserve(run("second"), stale, may_reserve_more=True)
+    second = held.reserve(run("second"), stale, may_reserve_more=True)
 
     assert new(second) == []
     assert [state for _, state in second.settled] == [ReservationState.TAKEN]
-    store.check(run("first"))
-    assert [each.run.run_id for each in store.open_reservations()] == ["first"]
+    held.check(run("first"))
+    assert [each.run.run_id for each in held.open_reservations()] == ["first"]
 
 
-def test_a_claim_that_is_made_again_while_its_fate_is_decided_holds(store: LedgerStore) -> None:
+def test_a_claim_that_is_made_again_while_its_fate_is_decided_holds(held: LedgerStore) -> None:
     """The same for a run that was cleared as a whole."""
-    store.record([batch("b1")])
-    reserve(store, "first")
-    stale = [(each, ReservationState.FREE) for each in store.open_reservations()]
-    reserve(store, "first")
+    stale = [(each, ReservationState.FREE) for each in held.open_reservations()]
+    reserve(held, "first")
 
-    assert new(store.reserve(run("second"), stale, may_reserve_more=True)) == []
+    assert new(held.reserve(run("second"), stale, may_reserve_more=True)) == []
 
 
-def test_a_success_is_reported_until_the_training_begins_again(store: LedgerStore) -> None:
+def test_a_success_is_reported_until_the_training_begins_again(held: LedgerStore) -> None:
     """Used when Airflow has deleted the run; a run without reserved batches is not recorded."""
-    store.record([batch("b1")])
-    reserve(store, "first")
-    store.report(run("first"))
-    store.report(run("second"))
-    reported = [each.reported for each in store.open_reservations()]
-    store.check(run("first"))
+    held.report(run("first"))
+    held.report(run("second"))
+    reported = [each.reported for each in held.open_reservations()]
+    held.check(run("first"))
 
     assert reported == [True]
-    assert [each.reported for each in store.open_reservations()] == [False]
-
-
-def test_a_batch_that_is_written_anew_is_a_new_one(store: LedgerStore) -> None:
-    """The first version is still being trained on."""
-    store.record([batch("b1")])
-    reserve(store, "first")
-    store.record([batch("b1", "2")])
-
-    second = reserve(store, "second", ReservationState.HAD)
-
-    assert (earlier(second), new(second)) == (["b1@1"], ["b1@2"])
-    assert second.handover.to_dict()["all"] == ["s3://in/b1"]
+    assert [each.reported for each in held.open_reservations()] == [False]
 
 
 def test_ledgers_of_one_database_are_separate(url: str, name: str) -> None:
