@@ -51,25 +51,15 @@ class Scene:
 
     def deliver(self, drop: Drop) -> None:
         """Write a batch file by file with its pauses, and its marker last."""
-        *before, last = drop.pauses
-        for (path, data), pause in zip(drop.files.items(), before, strict=True):
+        for (path, data), pause in zip({**drop.files, "_SUCCESS": b""}.items(), drop.pauses, strict=True):
             time.sleep(pause)
-            self._write(drop, path, data)
-        time.sleep(last)
-        self._write(drop, "_SUCCESS", b"")
-
-    def _write(self, drop: Drop, path: str, data: bytes) -> None:
-        self.store.files.pipe_file(f"{SOURCE}/{drop.name}/{path}", data)
+            self.store.files.pipe_file(f"{SOURCE}/{drop.name}/{path}", data)
 
     # --- results
 
-    def runs(self) -> list[dict[str, Any]]:
-        """Return all runs."""
-        return self._all("dags/retrain/dagRuns", "dag_runs")
-
     def is_settled(self) -> bool:
         """Return whether no run is active or queued."""
-        return all(run["state"] in OVER for run in self.runs())
+        return all(run["state"] in OVER for run in self._all("dags/retrain/dagRuns", "dag_runs"))
 
     def trainings(self) -> list[Training]:
         """Return the trainings, from the notes of rank 0 and the task states in Airflow."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import random
-import threading
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -31,6 +31,9 @@ CLOSING = 4
 """Maximum number of extra batches at the end: after a failed run, only a new event starts the next run."""
 
 
+MOST_WRITERS = 64
+
+
 @dataclass(kw_only=True)
 class Outcome:
     """Result of a soak.
@@ -39,7 +42,6 @@ class Outcome:
         wrong: see `judgement.faults`.
         trainings: all trainings.
         dropped: number of batches.
-        skipped: number of runs that found nothing new.
         strikes: number of killed triggerers.
         told: number of Airflow's events per batch.
         seconds: duration of the soak.
@@ -48,7 +50,6 @@ class Outcome:
     wrong: list[str]
     trainings: list[Training]
     dropped: int
-    skipped: int
     strikes: int
     told: Counter[str]
     seconds: float
@@ -71,7 +72,6 @@ class Outcome:
         return [
             f"{self.dropped} batches in {self.seconds:.0f} s; {self.strikes} triggerers were killed",
             f"{len(self.trainings)} trainings: {good} succeeded, {failed}",
-            f"{self.skipped} more runs found nothing new and were skipped",
             f"Airflow was told of {len(self.told)} batches; {twice} times of one that it had been told of before",
             *(f"wrong: {each}" for each in self.wrong),
             f"{len(self.wrong)} things are wrong",
@@ -86,48 +86,35 @@ class Soak:
     schedule: Schedule
     tell: Callable[[str], None]
     dropped: list[Drop] = field(default_factory=list)
-    errors: list[BaseException] = field(default_factory=list)
     strikes: int = 0
 
     def run(self) -> Outcome:
         """Run the schedule, wait until all batches are trained on, and return the result."""
         began = time.monotonic()
-        threads = [threading.Thread(target=self._guarded, args=(act, began)) for act in (self._drop, self._strike)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        if self.errors:
-            raise self.errors[0]
+        with ThreadPoolExecutor() as pool:
+            for acting in [pool.submit(act, began) for act in (self._drop, self._strike)]:
+                acting.result()
         self.tell(f"{len(self.dropped)} batches were dropped, {self.strikes} triggerers killed; the rest is trained on")
         self._finish()
-        trainings = self.scene.trainings()
         return Outcome(
             wrong=self._wrong(),
-            trainings=trainings,
+            trainings=self.scene.trainings(),
             dropped=len(self.dropped),
-            skipped=len(self.scene.runs()) - len({each.run_id for each in trainings}),
             strikes=self.strikes,
             told=Counter(self.scene.events()),
             seconds=time.monotonic() - began,
         )
 
-    def _guarded(self, act: Callable[[float], None], began: float) -> None:
-        try:
-            act(began)
-        except BaseException as error:  # noqa: BLE001 - raised again in the main thread
-            self.errors.append(error)
-
     def _drop(self, began: float) -> None:
         """Write each batch at its time; the batches of a burst are written concurrently."""
-        writers = []
-        for each in self.schedule.drops:
-            _sleep_until(began + each.at)
-            self.dropped.append(each)
-            writers.append(threading.Thread(target=self.scene.deliver, args=(each,)))
-            writers[-1].start()
-        for writer in writers:
-            writer.join()
+        writing = []
+        with ThreadPoolExecutor(MOST_WRITERS) as pool:
+            for each in self.schedule.drops:
+                _sleep_until(began + each.at)
+                self.dropped.append(each)
+                writing.append(pool.submit(self.scene.deliver, each))
+        for written in writing:
+            written.result()
 
     def _strike(self, began: float) -> None:
         for strike in self.schedule.strikes:
