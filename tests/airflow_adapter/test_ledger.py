@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 
     from fakes import ScriptedBackend
 
+pytestmark = pytest.mark.usefixtures("airflow")
+
 ARRIVED = Asset("arrived", uri="s3://bucket/in")
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
 
@@ -295,7 +297,7 @@ def test_without_an_answer_from_airflow_nothing_is_claimed(held: StandInAirflow,
 
 
 @pytest.mark.parametrize("is_mapped", [False, True])
-def test_a_training_task_that_does_not_wait_is_refused(airflow: StandInAirflow, url: str, *, is_mapped: bool) -> None:
+def test_a_training_task_that_does_not_wait_is_refused(url: str, *, is_mapped: bool) -> None:
     """It succeeds when its job is submitted, and the batches would count as trained whatever becomes of the job."""
     with DAG("retrain", schedule=None):
         task = ClaimBatchesOperator(task_id="claim", ledger=url)
@@ -308,7 +310,7 @@ def test_a_training_task_that_does_not_wait_is_refused(airflow: StandInAirflow, 
         task.execute(context(StandInTaskInstance(dag_id="retrain", task_id="claim")))
 
 
-def test_a_training_task_that_is_not_there_is_refused(airflow: StandInAirflow, url: str) -> None:
+def test_a_training_task_that_is_not_there_is_refused(url: str) -> None:
     """No training would ever succeed, and all batches would stay new."""
     with pytest.raises(
         AirflowFailException, match="training_task_id: 'trian' is not allowed; retrain has no such task"
@@ -384,9 +386,7 @@ def test_a_batch_that_cannot_be_kept_is_left_out_and_said(
     assert "is left out: batch.id: 'odd" in said
 
 
-def test_ten_thousand_batches_are_handed_over_by_a_manifest(
-    airflow: StandInAirflow, url: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_ten_thousand_batches_are_handed_over_by_a_manifest(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     """The XCom stays small; without a manifest the log says that one is needed."""
     with LedgerStore(url, "default") as store:
         store.record([Batch(id=f"b{number}@1", uri=f"s3://in/b{number}", bytes=1) for number in range(10_000)])
@@ -450,7 +450,7 @@ def test_a_training_asks_before_it_submits(held: StandInAirflow, backend: Script
 
 
 def test_a_ledger_that_is_away_fails_no_finished_training(
-    airflow: StandInAirflow, url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It trained for hours, and Airflow knows that it succeeded."""
     task = training(f"sqlite:///{tmp_path}/none/ledger.db")
