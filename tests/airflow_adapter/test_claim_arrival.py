@@ -189,9 +189,10 @@ async def test_a_missing_verb_and_a_missing_claim_are_said_once(
         while "has no claim" not in log:
             await asyncio.sleep(0.02)
             log += capsys.readouterr().out
-        claims.note(a="a")
+        claims.note(_="a")
         await triggerer.until(1)
 
+    assert uris(triggerer) == [["pvc://digits/a"]]
     log += capsys.readouterr().out
     assert log.count('cannot watch resource "persistentvolumeclaims"') == 1
     assert log.count("the namespace team has no claim of this name") == 1
