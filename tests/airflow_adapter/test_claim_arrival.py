@@ -158,9 +158,11 @@ async def test_a_wrong_note_is_said_once_and_keeps_nothing_up(
         await triggerer.until(3)
 
     assert uris(triggerer) == [["pvc://digits/b"], ["pvc://digits/c"], ["pvc://digits/a"]]
-    said = [line for line in capsys.readouterr().out.splitlines() if "is not allowed" in line]
+    log = capsys.readouterr().out
+    said = [line for line in log.splitlines() if "is not allowed" in line]
     assert len(said) == 1
     assert all(word in said[0] for word in ("pvc://digits", f"{NOTE}.a", "'/a'", "allowed: a path below the claim"))
+    assert log.count("nothing is wrong with") == 1
 
 
 async def test_two_watched_claims_of_one_asset_do_not_share_a_watermark(claims: StandInClaims) -> None:
