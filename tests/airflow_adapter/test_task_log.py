@@ -122,6 +122,17 @@ async def test_a_logger_that_fails_once_holds_up_neither_the_next_records_nor_th
     assert written[-1] == "the next"
 
 
+async def test_the_other_tasks_of_the_loop_have_their_turn_while_one_job_writes(log: TaskLog) -> None:
+    """A reader with a whole page of lines yields to other tasks in between."""
+    other = asyncio.create_task(asyncio.sleep(0))
+
+    for number in range(1000):
+        log.line(line(number))
+        await log.room()
+
+    assert other.done()
+
+
 async def test_each_record_is_written_in_the_context_of_its_own_job() -> None:
     """Airflow's logger reads the trigger, and so the log file, from the context."""
     job: contextvars.ContextVar[str] = contextvars.ContextVar("job")
