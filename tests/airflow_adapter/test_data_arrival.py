@@ -399,7 +399,6 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"pattern": ""}, "pattern: '' is not allowed"),
     ({"marker": "a/b"}, "marker: 'a/b' is not allowed; allowed: the name of a file in the batch's folder, or None"),
     ({"batch": "file", "marker": "done"}, "marker: 'done' is not allowed; a file has no marker, it settles"),
-    ({"settle_seconds": -1}, "settle_seconds: -1 is not allowed; allowed: seconds, 0 or more"),
     ({"poll_seconds": 0.5}, "poll_seconds: 0.5 is not allowed; allowed: seconds, 1 or more"),
     ({"events": "all"}, "events: 'all' is not allowed; allowed: each, together"),
 ]
