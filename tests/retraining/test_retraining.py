@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-SEED = 20261129
+SEED = 20261141
 COUNT = 12
 FATES = (AFTER, BEFORE, SUCCESS)
 """Two fail, however few trainings there are."""
