@@ -44,3 +44,21 @@ async def test_annotations_of_a_claim_are_reported(world: World) -> None:
         await until(states, {NOTE: "incoming/1", f"{NOTE}.2": "incoming/2"})
         await asyncio.to_thread(world.annotate, "data", {NOTE: None, f"{NOTE}.2": "incoming/2b"})
         await until(states, {f"{NOTE}.2": "incoming/2b"})
+
+
+async def test_a_claim_is_followed_apart_from_its_neighbour(world: World) -> None:
+    await asyncio.to_thread(world.annotate, "data", {NOTE: "1"})
+    await asyncio.to_thread(world.annotate, "other", {NOTE: "elsewhere"})
+
+    backend = world.backend
+    async with (
+        asyncio.timeout(world.patience),
+        aclosing(backend.watch_claim(world.namespace, "data")) as states,
+        aclosing(backend.watch_claim(world.namespace, "other")) as others,
+    ):
+        await until(states, {NOTE: "1"})
+        await until(others, {NOTE: "elsewhere"})
+        await asyncio.to_thread(world.annotate, "other", {NOTE: "again"})
+        await until(others, {NOTE: "again"})
+        await asyncio.to_thread(world.annotate, "data", {NOTE: "2"})
+        await until(states, {NOTE: "2"})

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from contract.places import contents
 from fakes import ListSink, MemoryStore
 from local_world import environment, processes_of, supervisor_of
 from ptjob_provider.core.diagnosis import Cause
@@ -33,13 +32,14 @@ from ptjob_provider.core.run.training_state import TrainingState
 from ptjob_provider.core.spec import TrainingJob
 from ptjob_provider.core.spec.on_finish import OnFinishAction
 from recorded import OWNER
+from traces import files_with
 from worlds import PATIENCE, STATE, World, condition, has_ended, held, is_running, terminations
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
 SLEEP = "import time; print('up', flush=True); time.sleep(600)"
-CANARY = f"canary-{secrets.token_hex(8)}".encode()
+CANARY = f"canary-{secrets.token_hex(8)}"
 ESCAPE = """
     import os, subprocess, sys, time
     subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
@@ -127,7 +127,7 @@ async def test_a_job_outlives_its_submitter_and_a_closed_terminal(world: World, 
     program = f"""
 import asyncio, json, os, signal, sys
 from pathlib import Path
-from ptjob_provider.core.local.backend import LocalBackend, admitted, created
+from ptjob_provider.core.local.backend import LocalBackend
 from ptjob_provider.core.local.config import LocalConfig
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whatever started these tests may ignore it
 backend = LocalBackend(LocalConfig(root=Path({str(tmp_path / "root")!r})))
@@ -166,7 +166,7 @@ async def test_a_submission_that_was_interrupted_is_seen_as_a_failure(world: Wor
 
 async def test_a_secret_is_in_no_file(machine: Callable[..., World], tmp_path: Path) -> None:
     """The program gets it as a variable, an argument and a file; no file on disk has it, during the run and after."""
-    world = machine(secrets={"s": {"token": CANARY.decode(), "other": "x"}}, config_maps={"m": {"mode": "fast"}})
+    world = machine(secrets={"s": {"token": CANARY, "other": "x"}}, config_maps={"m": {"mode": "fast"}})
     env = [
         {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "s", "key": "token"}}},
         {"name": "MODE", "valueFrom": {"configMapKeyRef": {"name": "m", "key": "mode"}}},
@@ -189,13 +189,13 @@ async def test_a_secret_is_in_no_file(machine: Callable[..., World], tmp_path: P
     ref = await world.submit(world.job("secret", program, container=container, pod=pod))
 
     line = await world.line(ref, "secret-master-0", "fast")
-    assert not any(CANARY in text for text in contents(tmp_path))
+    assert files_with(tmp_path, CANARY) == []
     os.kill(supervisor_of(tmp_path / "root", ref), signal.SIGKILL)
     await world.observe(ref, has_ended)
 
     assert line.text == f"1 {len(CANARY)} fast None"
-    places = (tmp_path, Path("/dev/shm"))  # noqa: S108 - secret volumes are there
-    assert not any(CANARY in text for place in places for text in contents(place))
+    assert files_with(tmp_path, CANARY) == []
+    assert files_with(Path("/dev/shm"), CANARY) == []  # noqa: S108 - secret volumes are there
 
 
 async def test_the_submitters_environment_is_not_inherited(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,6 +210,19 @@ async def test_the_submitters_environment_is_not_inherited(world: World, monkeyp
     ref, _ = await world.run(world.job("clean", program))
 
     assert await world.text(ref, "clean-master-0") == ["False False"]
+
+
+async def test_a_device_can_be_ignored_loudly(machine: Callable[..., World]) -> None:
+    """The job runs on the CPU, and one event says so."""
+    world = machine(gpus="ignore")
+
+    ref, seen = await world.run(
+        world.job("gpu", "import os; print('[' + os.environ['CUDA_VISIBLE_DEVICES'] + ']')", container=gpus(1))
+    )
+
+    assert await world.text(ref, "gpu-master-0") == ["[]"]
+    (message,) = [event["message"] for event in seen[-1].events if "ignored" in event["message"]]
+    assert message == "GPUs (1 in all): ignored ([ptjob] local_gpus = ignore), the job runs on the CPU"
 
 
 async def test_each_replica_sees_only_its_own_devices(machine: Callable[..., World]) -> None:

@@ -29,6 +29,8 @@ from stand_in_watches import job
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
+    from ptjob_provider.core.identity import Manifest
+
 pytestmark = pytest.mark.skips_waits
 
 FORBIDDEN = PermissionDenied('pods is forbidden: User "ptjob" cannot watch resource "pods" (403)', code=403)
@@ -75,6 +77,29 @@ async def test_a_passing_refusal_does_not_end_following(refusal: PTJobError, ver
     assert "up to 60 s" in began
     assert "answered again" in ended
     assert backend.deleted == []
+
+
+def pod_that_was_stopped() -> Manifest:
+    """Return a worker pod that was stopped from outside."""
+    ended = {"exitCode": 143, "startedAt": "2026-11-20T12:00:00Z", "finishedAt": "2026-11-20T12:05:00Z"}
+    return {
+        "metadata": {"name": "digits-worker-0", "uid": "w", "creationTimestamp": "2026-11-20T12:00:00Z"},
+        "spec": {"containers": [{"name": "pytorch"}]},
+        "status": {"phase": "Failed", "containerStatuses": [{"name": "pytorch", "state": {"terminated": ended}}]},
+    }
+
+
+async def test_a_passing_refusal_does_not_hide_why_a_job_failed() -> None:
+    """The events of the operator are read once, because they may explain why the worker was stopped."""
+    backend, sink = backend_with("Failed"), ListSink()
+    backend.worlds = [Observation(job=backend.jobs["team", "digits"], pods=[pod_that_was_stopped()])]
+    backend.refusals["reasons"] = [FORBIDDEN] * 4
+
+    conclusion = await followed(backend, sink, api_error_timeout=60)
+
+    assert conclusion.outcome is Outcome.FAILED
+    assert backend.asked_why == 1
+    assert len(about_refusals(sink)) == 2
 
 
 async def test_a_job_that_is_past_its_deadline_is_deleted_as_soon_as_that_is_allowed() -> None:

@@ -262,6 +262,9 @@ class TestTail:
         """A program may print its own JSON."""
         assert [error for error in last_lines.python_errors([text]) if error != "3"] in ([], [""])
 
+    def test_a_progress_bar_shows_its_last_state(self) -> None:
+        assert last_lines.lines_of(" 0%\r 50%\r100%\r\ndone\n") == ("100%", "done")
+
     def test_an_image_that_was_pulled_and_cannot_be_unpacked_is_named_with_the_reason(self) -> None:
         error = 'failed to pull and unpack image "r.io/a:1": no space left'
 

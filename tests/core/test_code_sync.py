@@ -278,6 +278,16 @@ def test_a_link_in_the_codes_place_is_replaced_and_not_followed(url: str, kept: 
     assert sorted(kept.parent.iterdir()) == [kept]
 
 
+def test_a_path_is_one_word_for_the_shell_that_calls_ssh(ssh: Ssh, repository: Repository, tmp_path: Path) -> None:
+    """Git runs its ssh command through a shell, so the path must be quoted."""
+    ran = tmp_path / "ran"
+    named = {**secret(tmp_path, ssh), "GIT_SSH_KNOWN_HOSTS_FILE": f"nowhere; touch {ran};"}
+
+    found = sync(tmp_path, GIT_SYNC_REPO=ssh.url(repository.path), **named)
+
+    assert (found.code, ran.exists()) == (1, False), found.said
+
+
 def test_a_server_that_does_not_answer_is_asked_again(tmp_path: Path) -> None:
     """The number of retries is configurable; the exit code says that another try may help."""
     found = sync(tmp_path, GIT_SYNC_REPO="http://127.0.0.1:9/x.git", GIT_SYNC_MAX_SYNC_FAILURES="1")

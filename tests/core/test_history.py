@@ -141,6 +141,15 @@ class TestTerminations:
         assert record.restarts == 1
 
 
+def test_an_event_about_another_containers_end_is_about_a_sidecar() -> None:
+    """The operator emits an event for each container that failed."""
+    told = event("Error", f"Error pod {POD} container proxy exitCode: 3 terminated message: no route", name="digits")
+
+    record = look(PodHistory(), events=[told])
+
+    assert [one.kind for one in record.terminations] == [ContainerKind.SIDECAR]
+
+
 class TestSilentEnds:
     def test_of_a_silent_failure_the_log_is_kept_until_the_run_after_the_next_begins(self) -> None:
         """A node keeps the log of a pod's newest run and of the run before it."""

@@ -135,9 +135,14 @@ async def test_pods_of_another_job_of_the_name_are_not_shown() -> None:
     assert list(before.pods.values()) == []
 
 
-async def test_another_jobs_outputs_are_not_taken_for_this_ones() -> None:
-    async with stand_in_api_server((200, job("u-2"))) as server:
-        with pytest.raises(OutputsNotVerified, match="the job is gone"):
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [((200, job("u-2")), "the job is gone"), (403, "403")],
+    ids=["another job of the name", "a job that may not be read: its training has succeeded"],
+)
+async def test_the_outputs_of_a_job_that_is_not_read_are_not_verified(answer: Any, why: str) -> None:
+    async with stand_in_api_server(answer) as server:
+        with pytest.raises(OutputsNotVerified, match=why):
             await KubernetesBackend(server.config()).inspect_outputs(REF, ResolvedOutputs(), since=datetime.now(UTC))
 
     assert [line.split()[0] for line in server.requests] == ["GET"]
