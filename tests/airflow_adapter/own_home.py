@@ -63,7 +63,7 @@ def make_home(root: Path, *, python: Path = Path(sys.executable), **more: str) -
         python: the interpreter that has Airflow.
         more: further environment variables.
     """
-    for folder in ("config", "dags", "seen"):
+    for folder in ("dags", "seen"):
         (root / folder).mkdir(parents=True)
     outside = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")}
     env = outside | {

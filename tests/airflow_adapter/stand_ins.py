@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import SimpleNamespace
@@ -60,7 +59,7 @@ class FakeComms:
         refuses: every request raises an error, as when the API server is unavailable.
         hangs: a trigger's request is never answered, as while a triggerer stops.
         variables: the stored Variables by key.
-        xcoms: the stored values by key; `history` has every write, `written_at` its time on the monotonic clock.
+        xcoms: the stored values by key; `history` has every write.
     """
 
     def __init__(self) -> None:
@@ -71,7 +70,6 @@ class FakeComms:
         self.variables: dict[str, str] = {}
         self.xcoms: dict[str, Any] = {}
         self.history: list[tuple[str, Any]] = []
-        self.written_at: list[float] = []
         self.questions: list[Any] = []
         self.release = threading.Event()
 
@@ -100,7 +98,6 @@ class FakeComms:
         if isinstance(message, SetXCom):
             self.xcoms[message.key] = message.value
             self.history.append((message.key, message.value))
-            self.written_at.append(time.monotonic())
             return None
         if isinstance(message, GetXCom):
             return XComResult(key=message.key, value=self.xcoms.get(message.key))

@@ -473,6 +473,18 @@ def test_a_job_that_may_not_be_read_before_the_deferral_is_deferred() -> None:
     assert trying.execution.needs_waiting(submission)
 
 
+def test_a_next_try_waits_until_its_job_may_be_read(comms: FakeComms, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A temporary refusal neither fails the task nor starts a second job."""
+    monkeypatch.setattr("ptjob_provider.core.run.api_errors._PAUSE", (0.01, 0.01))
+    first = Try(StandInTaskInstance(max_tries=3))
+    first.submit()
+    second = first.next()
+    second.backend.refusals["get"] = [PermissionDenied("cannot get pytorchjobs")] * 5
+
+    assert second.submit().adopted
+    assert second.backend.created == 1
+
+
 def test_the_log_says_that_a_job_was_adopted() -> None:
     trying = Try.submitted()
 

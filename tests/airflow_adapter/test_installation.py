@@ -111,6 +111,17 @@ def test_the_hook_changes_the_pods_of_every_role(backend: ScriptedBackend, hooke
         assert (pod["containers"][0]["image"], pod["nodeSelector"]) == ("mirror/digits", {"pool": "gpu"})
 
 
+def test_the_hook_loses_nothing_that_its_client_does_not_know(
+    backend: ScriptedBackend, hooked: Callable[[Hook], None]
+) -> None:
+    """A cluster may be newer than Airflow's Kubernetes client."""
+    hooked(lambda pod: pod.metadata.labels.update(seen="yes"))
+
+    (pod,) = pods(submitted(backend, pod_template={"spec": {"fieldOfNextYear": {"a": [1]}}})).values()
+
+    assert pod["fieldOfNextYear"] == {"a": [1]}
+
+
 def test_a_hook_that_fails_ends_the_task_for_good(backend: ScriptedBackend, hooked: Callable[[Hook], None]) -> None:
     """No job was created, and a retry would fail again."""
 

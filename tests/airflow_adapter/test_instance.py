@@ -12,6 +12,7 @@ from airflow.sdk.execution_time.supervisor import set_supervisor_comms
 
 from airflow_adapter.stand_ins import (
     FakeComms,
+    StandInTaskInstance,
     context,
     end_job,
     event_of,
@@ -21,7 +22,7 @@ from airflow_adapter.stand_ins import (
 )
 from airflow_versions import since
 from ptjob_provider.airflow import config, maintenance
-from ptjob_provider.core.identity import Instance
+from ptjob_provider.core.identity import Instance, owner_in
 from ptjob_provider.core.installation_id import KEY_PREFIX
 from ptjob_provider.core.run.outcome import Outcome
 
@@ -86,6 +87,22 @@ def test_a_configured_name_is_the_installations_id(
     assert config.read() == Instance("production")
     assert config.foreign_origin() == ""
     assert airflow.questions == []
+
+
+def test_two_workers_that_make_the_id_at_the_same_moment_lose_no_job(
+    backend: ScriptedBackend, airflow: AirflowThatKeepsVariables
+) -> None:
+    """The first worker's job exists before the other id, which sorts first; its next try adopts the job."""
+    given = context(StandInTaskInstance(max_tries=1))
+    submitted(backend, given)
+    airflow.variables[f"{KEY_PREFIX}0"] = "here"
+    given["ti"].try_number = 2
+
+    submitted(backend, given)
+    submitted(backend, context(StandInTaskInstance(task_id="other")), task_id="other")
+
+    assert backend.created == 2
+    assert [owner_in(job).instance for job in backend.jobs.values()][1] == "0"
 
 
 def test_a_worker_that_sees_another_ones_id_too_late_counts_it_as_its_own(airflow: AirflowThatKeepsVariables) -> None:

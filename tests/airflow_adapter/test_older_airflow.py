@@ -41,12 +41,21 @@ def _older(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compat, "PATIENT_QUESTIONS", True)
 
 
-def train(try_number: int, *, max_tries: int = 2, retries: int = 2) -> dict[str, Any]:
+def train(try_number: int, *, max_tries: int = 2, retries: int = 2, waits: bool = False) -> dict[str, Any]:
     """Run one try of a task without stored state of earlier tries."""
     given = context(StandInTaskInstance(try_number=try_number, max_tries=max_tries))
     given["task"].retries = retries
-    result: dict[str, Any] = operator(wait_for_completion=False).execute(given)
+    result: dict[str, Any] = operator(wait_for_completion=waits).execute(given)
     return result
+
+
+@pytest.mark.usefixtures("comms")
+def test_a_retry_hands_on_the_success_that_airflow_has_not_heard_of(backend: ScriptedBackend) -> None:
+    train(1)
+    end_job(backend, "Succeeded")
+
+    assert train(2, waits=True)["attempt"] == 1
+    assert backend.created == 1
 
 
 @pytest.mark.parametrize("kind", ["PyTorchJob", "TrainJob"])

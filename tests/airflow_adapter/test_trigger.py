@@ -187,6 +187,7 @@ async def test_a_connection_that_cannot_be_read_is_asked_for_once_by_all(monkeyp
 
     async def refuse(args: ConnectionArgs) -> ResolvedConnection:
         asked.append(args)
+        await asyncio.sleep(0)  # the others ask meanwhile
         raise ConnectionMissing("away")
 
     monkeypatch.setattr(ConnectionArgs, "resolve_uncached", refuse)

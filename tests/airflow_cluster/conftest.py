@@ -180,7 +180,7 @@ def lab(
 
 @pytest.fixture(scope="session")
 def timed_out(lab: Lab) -> TaskRun:
-    """Start the run that times out; tests that come earlier ask for it, so that its two minutes pass beside them."""
+    """Start the run that times out; tests that come earlier ask for it, so that its three minutes pass beside them."""
     return lab.start("timed-out")
 
 

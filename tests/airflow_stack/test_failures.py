@@ -18,6 +18,11 @@ FAILURES: dict[str, tuple[str, list[str], dict[str, Any]]] = {
     "the same, in a worker": ("wait_3", ["raise_on", "1"], {"workers": 2}),
     "a missing output": ("defer_3", ["no_output"], {"model": "pvc://runs/missing/model.pt"}),
 }
+SAID = {
+    "raise_on": ("worker-0 (rank 1)", "NameError: name 'optimiser' is not defined", "Fix the training code"),
+    "no_output": ("master-0 (rank 0)", "is missing", "Save the model"),
+}
+"""Words of the first line: the replica, the cause, and what to do."""
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +39,9 @@ def test_a_failure_that_a_retry_cannot_help_is_tried_once(failed: dict[str, Task
     task = failed[name]
 
     assert (task.state, task.now["try_number"]) == ("failed", 1)
-    assert task.errors()[0].startswith(str(task.ref))
+    first = task.errors()[0].splitlines()[0]
+    assert first.startswith(str(task.ref))
+    assert [words for words in SAID[FAILURES[name][1][0]] if words not in first] == []
     assert not runs(task.ref)
 
 

@@ -17,9 +17,12 @@ from typing import TYPE_CHECKING
 import pytest
 from click.testing import CliRunner
 
+from fakes import ScriptedBackend
 from ptjob_provider.cli import main, tables
+from ptjob_provider.core.errors import PermissionDenied
 from ptjob_provider.core.local.inspector import LocalFiles
 from rows import each_row
+from stand_in_watches import job
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -251,6 +254,18 @@ def test_jobs_that_ended_long_ago_are_pruned(machine: Machine) -> None:
     assert pruned.output == "default/ended is deleted; its claims are as they were\n"
     assert (machine.root / "claims" / "default" / "data" / "kept").exists()
     assert machine.ptjob("list", "-o", "name").stdout == "runs\n"
+
+
+def test_the_others_are_pruned_when_one_job_cannot_be_deleted(ptjob: Callable[..., Result]) -> None:
+    backend = ScriptedBackend()
+    backend.jobs = {("team", name): job(name, "Failed") for name in ("kept", "old", "older")}
+    backend.refusals["delete"] = [PermissionDenied("may not delete kept", code=403)]
+
+    pruned = ptjob(backend, "prune", "--since", "0s", "--yes")
+
+    assert pruned.exit_code != 0
+    assert "may not delete kept" in pruned.stderr
+    assert [ref.name for ref in backend.deleted] == ["old", "older"]
 
 
 def test_nothing_is_pruned_before_somebody_has_said_yes(machine: Machine) -> None:

@@ -164,6 +164,8 @@ async def test_a_job_without_a_right_to_its_secret_is_taken_back_by_its_uid() ->
 
     assert server.requests[-1].startswith("DELETE ")
     assert server.bodies[-1].get("preconditions") == {"uid": "u-1"}
+    arenas = server.bodies[1]["metadata"]
+    assert [owner["uid"] for owner in arenas["ownerReferences"]] == ["u-1"], "Arena's ConfigMap goes with the job"
 
 
 @pytest.mark.parametrize(("code", "level"), [(403, logging.DEBUG), (422, logging.INFO)])

@@ -102,6 +102,17 @@ def test_an_empty_model_directory_has_no_digest(tmp_path: Path) -> None:
     assert look_at_model(tmp_path / "model", tmp_path) == OutputFacts(exists=True, is_dir=True)
 
 
+def test_a_file_name_that_is_no_text_does_no_harm(tmp_path: Path) -> None:
+    """Linux allows any bytes; the report stays valid JSON that every database accepts."""
+    directory = tmp_path / "tb" / os.fsdecode(b"run\xff")
+    write(directory / "events.out.tfevents.1", event(1, scalar("a\0b", 1.0), scalar("x", 1.0)))
+    write(tmp_path / "tb" / "events.out.tfevents.1", event(1, scalar("x", 2.0)))
+
+    facts = look_at_events(tmp_path / "tb", tmp_path)
+
+    assert facts.scalars == {"a\ufffdb": 1.0, "run\ufffd/x": 1.0, "x": 2.0}
+
+
 def test_links_within_the_root_are_followed_to_a_file(tmp_path: Path) -> None:
     """`model.pt -> epoch3.pt` is a usual thing to write; the root itself may be reached through a link, too."""
     (tmp_path / "claim" / "out").mkdir(parents=True)

@@ -176,6 +176,12 @@ def test_a_change_that_breaks_the_job_is_refused() -> None:
         render(installation=Installation(change_pod=change))
 
 
+def test_a_template_may_not_set_a_variable_of_the_operator() -> None:
+    """It would be replaced silently in each job."""
+    with pytest.raises(InvalidSpec, match=r"env\.RANK"):
+        render(installation=installed(env={"RANK": "0"}))
+
+
 @each_row(
     ("field", "value", "said"),
     [

@@ -349,6 +349,17 @@ async def test_a_server_that_stays_away_is_an_error() -> None:
         await followed(node)
 
 
+async def test_an_unfinished_last_line_of_a_pod_that_is_gone_is_returned() -> None:
+    """The stream had it; it cannot be requested again."""
+    node = ScriptedNode(runs=[run(2.0, ended=False)])
+    node.runs[0].lines.append((3.0, "last words"))
+    node.then = [lambda node: setattr(node, "uid", None)]
+
+    found = await texts(node)
+
+    assert found[:2] == ["at 2.0", "last words"]
+
+
 async def test_an_unfinished_line_that_was_finished_meanwhile_comes_once() -> None:
     """The first stream had its beginning, the second all of it, and then the pod was gone."""
     node = ScriptedNode(runs=[run(2.0, ended=False)])

@@ -340,11 +340,12 @@ def test_trainer_counts_the_processes_by_itself_unless_a_number_is_given() -> No
 CODE = {"runtime": "TrainingRuntime/ours", "code": "https://git.example/team/mnist.git"}
 
 
-def test_code_is_fetched_by_the_runtimes_init_container() -> None:
+@pytest.mark.parametrize("name", ["ours", "torch-distributed"], ids=["one's own", "one's own, named as Trainer's"])
+def test_code_is_fetched_by_the_runtimes_init_container(name: str) -> None:
     """The job gives it source and target; image, user and resources belong to the runtime."""
     env = {"GIT_SYNC_BRANCH": "main", "EPOCHS": "3"}
 
-    found = rendered(**BASE, **CODE, env=env)
+    found = rendered(**BASE, **{**CODE, "runtime": f"TrainingRuntime/{name}"}, env=env)
 
     pod = of_pods(found)["spec"]
     [fetching], [training] = pod["initContainers"], pod["containers"]
@@ -380,4 +381,3 @@ def test_other_init_containers_that_a_job_tells_something_stay_as_they_are() -> 
 def test_code_is_refused_where_no_runtime_can_fetch_it(given: dict[str, Any], why: str) -> None:
     with pytest.raises(InvalidSpec, match=why):
         rendered(**BASE, **given)
-    assert rendered(**BASE, **{**CODE, "runtime": "TrainingRuntime/torch-distributed"}), "one's own, by that name"

@@ -12,7 +12,7 @@ import pytest
 from kfp import dsl
 
 from function_modules import loaded
-from kfp_adapter.compiled import compile_pipeline
+from kfp_adapter.compiled import compile_pipeline, inputs
 from kfp_adapter.conftest import LocalStep
 from kfp_adapter.folders import sized, write_code, write_folder
 from ptjob_provider.core.errors import InvalidSpec
@@ -92,6 +92,18 @@ def test_an_artifact_that_is_no_folder_is_refused(tmp_path: Path) -> None:
         with_folder(Request.parse(step), absent)
     with pytest.raises(InvalidSpec, match=r"code_folder: .*leave it out: code is set"):
         with_folder(Request.parse({**step, "code": {"git": "https://git.example/mnist.git"}}), file)
+
+
+def test_torchrun_starts_several_processes(tmp_path: Path) -> None:
+    """An explicit name is kept."""
+
+    def define():  # noqa: ANN202 - as above
+        pytorchjob_op(function=fails, image="none", nproc_per_node=2, name="own")
+
+    given = inputs(compile_pipeline(define, tmp_path))
+
+    assert given["command"][:2] == ["torchrun", "--no-python"]
+    assert (given["name"], "args" in given) == ("own", False)
 
 
 def test_a_statement_that_the_job_does_not_run_is_a_warning_when_the_pipeline_is_compiled(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -366,6 +367,23 @@ def test_an_address_that_can_hold_no_ledger_is_refused(url: str, said: str) -> N
 def test_an_address_needs_no_driver(database: str, name: str) -> None:
     with LedgerStore(database.replace("+psycopg2", ""), name) as store:
         assert store.record([batch("b1")]) == 1
+
+
+def test_changes_of_a_ledger_follow_each_other(url: str, name: str) -> None:
+    """A reservation waits for the current change, and then sees its result."""
+    reservations: list[Reserved] = []
+    with LedgerStore(url, name) as store, LedgerStore(url, name) as other:
+        store.record([batch("b1")])
+        waiting = threading.Thread(target=lambda: reservations.append(reserve(other, "second")))
+        with store._change() as connection:
+            waiting.start()
+            waiting.join(1)
+            was_waiting = waiting.is_alive()
+            store._take(connection, run("first"))
+        waiting.join(60)
+
+    assert was_waiting
+    assert [new(each) for each in reservations] == [[]]
 
 
 def test_a_claimant_that_stands_still_does_not_hold_the_others_up(database: str, name: str) -> None:
