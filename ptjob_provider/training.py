@@ -182,10 +182,7 @@ class JobHandle:
 def _target(backend: str | None, *, context: str | None, kubeconfig: str | None) -> Target:
     if backend is not None and backend not in BACKENDS:
         raise InvalidSpec.of("backend", backend, one_of(BACKENDS))
-    try:
-        return find_target(TargetOptions(backend=backend, kubeconfig=kubeconfig, context=context), os.environ)
-    except ValueError as error:
-        raise InvalidSpec(str(error)) from None
+    return find_target(TargetOptions(backend=backend, kubeconfig=kubeconfig, context=context), os.environ)
 
 
 def _ending(options: dict[str, Any]) -> Ending:

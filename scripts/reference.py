@@ -19,7 +19,7 @@ import click
 from ptjob_provider.cli import SECTIONS, main
 from ptjob_provider.core import status
 from ptjob_provider.core.diagnosis import Diagnosis
-from ptjob_provider.core.diagnosis.causes import CAUSES
+from ptjob_provider.core.diagnosis.causes import CAUSES, Cause
 from ptjob_provider.core.history import PodHistory, peak_usage
 from ptjob_provider.core.identity import JobRef
 from ptjob_provider.core.outputs import contract, result
@@ -34,6 +34,60 @@ ROOT = Path(__file__).parent.parent
 AIRFLOW = ROOT / "ptjob_provider" / "airflow"
 KFP = ROOT / "ptjob_provider" / "kfp"
 Definition = ast.ClassDef | ast.FunctionDef
+
+VARIES = {
+    Cause.PYTHON_EXCEPTION,
+    Cause.EXIT_CODE,
+    Cause.GPU_OUT_OF_MEMORY,
+    Cause.CRASH_LOOP,
+    Cause.EVICTED,
+    Cause.IMAGE,
+    Cause.MOUNT,
+    Cause.CODE,
+    Cause.QUOTA,
+}
+"""Causes of which the failure itself may decide whether a retry may help."""
+
+BECAUSE = {
+    Cause.PYTHON_EXCEPTION: (
+        "no for the errors of code, image and settings that docs/explanation/failures.md lists, else yes"
+    ),
+    Cause.EXIT_CODE: "no when the program prints its usage, or its last lines are on the same list; else yes",
+    Cause.PROGRAM_MISSING: "the image does not change between two tries",
+    Cause.OUT_OF_MEMORY: "the same batch needs the same memory against the same limit",
+    Cause.GPU_OUT_OF_MEMORY: "the same batch needs the same memory; yes when another process held most of the GPU",
+    Cause.SHARED_MEMORY: "it is as small the next time",
+    Cause.DISK_FULL: "a retry may meet another node's disk; a claim is full until somebody frees it",
+    Cause.CRASHED: "a segmentation fault or an abort may be a race, a node's driver or its hardware",
+    Cause.CRASH_LOOP: "as for the failure that recurs",
+    Cause.BACKOFF_LIMIT: "the cause was not observed",
+    Cause.KILLED: "SIGKILL comes from outside: a person, a node's memory killer, a lost parent",
+    Cause.TERMINATED: "SIGTERM, too, comes from outside: a drained node, a stopped machine",
+    Cause.EVICTED: "another node, or a better moment; no when the pod exceeds a limit of its own",
+    Cause.PREEMPTED: "a pod of higher priority took the place",
+    Cause.NODE_LOST: "another node",
+    Cause.CONNECTION_LOST: "no replica shows a cause: a network, or a node",
+    Cause.SUPERVISOR_LOST: "something outside the job ended the process that ran the replicas",
+    Cause.CANNOT_START: "the runtime failed on this node, not the program",
+    Cause.IMAGE: "no when the registry reports it missing or forbidden, else yes",
+    Cause.CONFIG: "a secret or config map that the job names does not exist",
+    Cause.MOUNT: "no when the object to mount does not exist, else yes",
+    Cause.CODE: "no when an address, a name or a credential is wrong, yes for a server or a folder",
+    Cause.INIT: "an init container waits for a name or a server, or gave up waiting",
+    Cause.START_TIMEOUT: "the cluster was slow",
+    Cause.UNSCHEDULABLE: "the cluster may have room later",
+    Cause.QUOTA: "no when it is smaller than the job, else yes: it may have room later",
+    Cause.FORBIDDEN: "the namespace's rules do not change between two tries",
+    Cause.QUEUED: "the queue may move later",
+    Cause.SIDECAR: "the sidecar will not end the next time either",
+    Cause.DEADLINE: "the job's own limit, which its author set; the next try has the same limit",
+    Cause.TIMED_OUT: "the limit of the task or command that waits; a job that hangs has often lost a peer",
+    Cause.DELETED: "somebody deleted it on purpose; creating it again would undo that",
+    Cause.OUTPUTS: "the program wrote elsewhere, or nothing",
+    Cause.NO_PROGRESS: "as many attempts in a row as `no_progress_limit` allows reached no new step",
+    Cause.UNKNOWN: "nothing points to the program",
+}
+"""Why a retry may help after each cause, or why not."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -262,7 +316,12 @@ def example_result() -> dict[str, Any]:
 def causes() -> str:
     """Return the page on causes of failure, each with its advice and whether a retry may help."""
     rows = [
-        (f"`{cause}`", info.advice, "it depends" if info.varies else "yes" if info.retryable else "no", info.because)
+        (
+            f"`{cause}`",
+            info.advice,
+            "it depends" if cause in VARIES else "yes" if info.retryable else "no",
+            BECAUSE[cause],
+        )
         for cause, info in CAUSES.items()
     ]
     lines = ["# Causes of failure", "", "`diagnosis.cause` is one of these stable words. The advice ends the first "]

@@ -24,28 +24,25 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-class TaskWaiters:
-    """Queries the states of task instances over the execution API, with the token of the task that calls it."""
-
-    async def state(self, owner: Mapping[str, str]) -> str | None:
-        """Return the task instance's state, see `orphans.Waiters`."""
-        task_id, run_id, map_index = owner["task_id"], owner["run_id"], owner.get("map_index")
-        try:
-            states = compat.task_instances().get_task_states(
-                dag_id=owner["dag_id"],
-                task_ids=[task_id],
-                run_ids=[run_id],
-                map_index=None if map_index is None else int(map_index),
-            )
-        except AirflowRuntimeError as error:
-            raise ClusterUnavailable(f"Airflow did not answer: {error}") from error
-        except (ArithmeticError, TypeError, ValueError) as error:  # anybody can edit a job's annotations
-            raise ClusterError("the ids in its owner annotation are those of no task instance") from error
-        of_run: Mapping[str, Any] = states.get(run_id) or {}
-        name = task_id if map_index is None else f"{task_id}_{map_index}"
-        if name not in of_run:
-            return None
-        return str(of_run[name] or "none")
+async def _state_of(owner: Mapping[str, str]) -> str | None:
+    """Return the task instance's state, see `sweep`, by the execution API, with the token of the task that calls it."""
+    task_id, run_id, map_index = owner["task_id"], owner["run_id"], owner.get("map_index")
+    try:
+        states = compat.task_instances().get_task_states(
+            dag_id=owner["dag_id"],
+            task_ids=[task_id],
+            run_ids=[run_id],
+            map_index=None if map_index is None else int(map_index),
+        )
+    except AirflowRuntimeError as error:
+        raise ClusterUnavailable(f"Airflow did not answer: {error}") from error
+    except (ArithmeticError, TypeError, ValueError) as error:  # anybody can edit a job's annotations
+        raise ClusterError("the ids in its owner annotation are those of no task instance") from error
+    of_run: Mapping[str, Any] = states.get(run_id) or {}
+    name = task_id if map_index is None else f"{task_id}_{map_index}"
+    if name not in of_run:
+        return None
+    return str(of_run[name] or "none")
 
 
 def stop_orphans(
@@ -88,7 +85,7 @@ async def _sweep(connection: ResolvedConnection, namespaces: Sequence[str], **ho
     if instance is None:
         return orphans
     for namespace in namespaces:
-        swept = sweep(connection.backend, TaskWaiters(), namespace=namespace, instance=instance, **how)
+        swept = sweep(connection.backend, _state_of, namespace=namespace, instance=instance, **how)
         try:
             async for orphan in swept:
                 _log(orphan)

@@ -38,7 +38,7 @@ from ptjob_provider.airflow.task_session import airflow_errors
 from ptjob_provider.airflow.triggers import PyTorchJobTrigger
 from ptjob_provider.core import kinds
 from ptjob_provider.core.errors import InvalidSpec, JobFailed, JobNotFound
-from ptjob_provider.core.identity import JobRef, is_object_name
+from ptjob_provider.core.identity import JobRef, is_object_name, owner_in
 from ptjob_provider.core.outgoing import outgoing
 from ptjob_provider.core.run.api_errors import ApiErrors
 from ptjob_provider.core.run.follow import follow
@@ -271,7 +271,7 @@ class PyTorchJobSensor(BaseSensorOperator):
 
     def _is_own(self, snapshot: Snapshot) -> bool:
         instance = config.known()
-        return instance is not None and instance.has(snapshot.instance)
+        return instance is not None and instance.has(owner_in(snapshot.job).instance)
 
     def _defer(self, context: Any, submission: Submission, args: ConnectionArgs) -> NoReturn:
         trigger = PyTorchJobTrigger(

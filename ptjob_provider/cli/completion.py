@@ -5,7 +5,10 @@ A completion that fails or takes longer than `_TIMEOUT` offers nothing.
 
 from __future__ import annotations
 
-import click
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import click
 
 _TIMEOUT = 3.0
 """Seconds; the user waits for the completion at the prompt."""
@@ -25,5 +28,5 @@ def job_names(context: click.Context, _: click.Parameter, incomplete: str) -> li
 
     try:
         return [name for name in asyncio.run(names()) if name.startswith(incomplete)]
-    except (PTJobError, TimeoutError, click.UsageError):
+    except (PTJobError, TimeoutError):
         return []

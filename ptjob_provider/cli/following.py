@@ -162,7 +162,7 @@ class Following:
     @cached_property
     def backend(self) -> Backend:
         """The back-end on which the job runs."""
-        return self.target.open(for_new_jobs=True)
+        return self.target.open()
 
     @cached_property
     def sink(self) -> TerminalSink:
@@ -222,7 +222,6 @@ class Following:
 
     async def find_and_follow(self, name: str, *, adopt: bool) -> None:
         """Wait for the end of an existing job; a job that the command line did not create is only watched."""
-        self.backend = self.target.open()
         job = await self.target.find(self.backend, name)
         hands_off = not adopt and owner_in(job).instance != INSTANCE
         timeout = None if self.ending.timeout is None else "--timeout"

@@ -31,7 +31,7 @@ from ptjob_provider.core.outgoing import outgoing
 from ptjob_provider.core.spec.pods import label_map
 from ptjob_provider.core.status import JobPhase, parse_instant
 from ptjob_provider.core.tensorboard import url_of
-from ptjob_provider.core.training_progress import Progress
+from ptjob_provider.core.training_progress import Progress, of_trainer
 
 if TYPE_CHECKING:
     import asyncio
@@ -222,7 +222,7 @@ async def _snapshot(
         target.open(), target.namespace, name, kind=target.kind, preferred=target.settings.kind(), inspect=inspect
     )
     try:
-        is_asked = reads_log or snapshot.trainer_status  # what the program has reported to Trainer costs no request
+        is_asked = reads_log or of_trainer(snapshot.job)  # what the program has reported to Trainer costs no request
         return snapshot, await of_snapshot(target.inspector(), snapshot, pattern) if is_asked else None, ""
     except PTJobError as error:
         return snapshot, None, str(error)

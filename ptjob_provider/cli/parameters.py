@@ -214,12 +214,9 @@ def target_in(context: click.Context) -> Target:
     """Return the target of a command line.
 
     Raises:
-        UsageError: the options are invalid; the message names the reason.
+        InvalidSpec: the options are invalid; the message names the reason.
     """
-    try:
-        return find_target(TargetOptions(**context.meta.get(_GIVEN, {})), os.environ)
-    except ValueError as error:
-        raise click.UsageError(str(error), ctx=context) from None
+    return find_target(TargetOptions(**context.meta.get(_GIVEN, {})), os.environ)
 
 
 def pass_target(command: C) -> C:

@@ -62,8 +62,8 @@ async def of_snapshot(inspector: Inspector, snapshot: Snapshot, pattern: LinePat
         PTJobError: the log cannot be read; see `read`.
     """
     submission = snapshot.submission
-    ref, pod = submission.ref, _newest(submission.rank0, snapshot.pods, snapshot.replica_of)
-    if reported := of_trainer({"status": {"trainerStatus": snapshot.trainer_status}}):
+    ref, pod = submission.ref, _newest(submission.rank0, snapshot.pods, kinds.replica_of(snapshot.job))
+    if reported := of_trainer(snapshot.job):
         found: Seen | None = Seen(progress=reported, curve=Curve())
     else:
         found = await read(inspector, ref, _container(ref, pod), pattern) if pod else None

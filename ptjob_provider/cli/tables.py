@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from ptjob_provider.cli.output import emit_rows, printable, say
+from ptjob_provider.core import kinds
 from ptjob_provider.core.diagnosis import failed_replicas_text, is_clean_up
 from ptjob_provider.core.history import ContainerKind
 from ptjob_provider.core.status import JobPhase, parse_instant
@@ -186,10 +187,10 @@ def job(snapshot: Snapshot, progress: str = "") -> Table:
         "failed": failed_replicas_text(values["failed_replicas"]) if status.phase is JobPhase.SUCCEEDED else "",
         "waits": snapshot.waiting,
         "progress": progress,
-        "owner": owner_text(snapshot.owner),
+        "owner": owner_text(values["owner"]),
         "priority": snapshot.priority,
         "attempt": str(values["attempt"]) if values["attempt"] > 1 else "",
-        "resumed": snapshot.resumed,
+        "resumed": values["resumed"] or "",
         "created": _time(status.created_at),
         "ended": _time(status.finished_at),
         **_times(snapshot, values),
@@ -216,7 +217,8 @@ def _times(snapshot: Snapshot, values: Mapping[str, Any]) -> dict[str, str | Sty
 
 def replicas(snapshot: Snapshot) -> Table:
     """Return the state of each replica, including those whose pods are gone."""
-    pods = {snapshot.replica_of(pod): pod for pod in snapshot.pods}
+    replica_of = kinds.replica_of(snapshot.job)
+    pods = {replica_of(pod): pod for pod in snapshot.pods}
     return _table(
         ("RANK", "REPLICA", "PHASE", "AGE", "NODE", "ENDED WITH"),
         (_replica_row(snapshot, name, rank, pods.get(name)) for name, rank in snapshot.ranks.items()),

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ptjob_provider.core.errors import InvalidSpec, in_ptjob, one_of
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -77,8 +79,6 @@ class Target:
             return _POD_NAMESPACE.read_text().strip()
         namespace = context_namespace(self.kubeconfigs, self.context)
         if not namespace and self._pipe:
-            from ptjob_provider.core.errors import InvalidSpec
-
             raise InvalidSpec(f"-n is missing: {self._pipe} is a pipe, which is read once, for its server")
         return namespace or "default"
 
@@ -94,7 +94,6 @@ class Target:
     @property
     def settings(self) -> Options:
         """The installation's options, each of which is parsed when it is read."""
-        from ptjob_provider.core.errors import in_ptjob
         from ptjob_provider.core.run.options import Options
         from ptjob_provider.provider_info import OPTIONS
 
@@ -103,25 +102,19 @@ class Target:
             title=lambda name: f"${self.variables[name]}" if name in self.variables else in_ptjob(name),
         )
 
-    def open(self, *, for_new_jobs: bool = False) -> Backend:
-        """Return the back-end; the installation's options for new jobs are read only `for_new_jobs`.
-
-        Args:
-            for_new_jobs: whether it submits jobs.
+    def open(self) -> Backend:
+        """Return the back-end.
 
         Raises:
             InvalidSpec: an option is invalid; the message names it.
         """
         if self.backend == "local":
             from ptjob_provider.core.local.backend import LocalBackend
-            from ptjob_provider.core.local.config import LocalConfig
 
-            return LocalBackend(self._local if for_new_jobs else LocalConfig(root=self.root))
+            return LocalBackend(self._local)
         from ptjob_provider.core.kubernetes import KubernetesBackend
 
-        if for_new_jobs:
-            return KubernetesBackend(self._cluster, probe=self.settings.probe())
-        return KubernetesBackend(self._cluster)
+        return KubernetesBackend(self._cluster, probe=self.settings.probe())
 
     def inspector(self) -> Inspector:
         """Return the inspector of the target.
@@ -171,7 +164,6 @@ class Target:
 
     @property
     def _cluster(self) -> ClusterConfig:
-        from ptjob_provider.core.errors import InvalidSpec
         from ptjob_provider.core.kubernetes import ClusterConfig
 
         paths = ":".join(str(path) for path in self.kubeconfigs)
@@ -206,7 +198,7 @@ def find_target(given: TargetOptions, environ: Mapping[str, str]) -> Target:
     """Return the target: from the command line, else variables, else Airflow's configuration, else what is reachable.
 
     Raises:
-        ValueError: both a cluster and this machine are requested, or an unknown back-end is named.
+        InvalidSpec: both a cluster and this machine are requested, or an unknown back-end is named.
     """
     configured = airflow_section(environ)
     variables = {
@@ -260,7 +252,7 @@ def _requested_backend(given: TargetOptions) -> str | None:
     cluster = {"--context": given.context, "--kubeconfig": given.kubeconfig, "--backend kubernetes": is_cluster}
     for_local, for_cluster = (next((flag for flag, value in flags.items() if value), "") for flags in (local, cluster))
     if for_local and for_cluster:
-        raise ValueError(f"{for_cluster} selects a cluster and {for_local} for this machine: leave one of them out")
+        raise InvalidSpec(f"{for_cluster} selects a cluster and {for_local} for this machine: leave one of them out")
     if given.backend:
         return given.backend
     return "local" if for_local else "kubernetes" if for_cluster else None
@@ -270,7 +262,7 @@ def _named_backend(options: Mapping[str, str], title: str) -> str | None:
     """Return the back-end that options name; a directory of local jobs names one, too."""
     backend = options.get("backend", "").lower()
     if backend and backend not in BACKENDS:
-        raise ValueError(f"{title}: {backend!r} is not allowed; allowed: {', '.join(BACKENDS)}")
+        raise InvalidSpec.of(title, backend, one_of(BACKENDS))
     return backend or ("local" if options.get("local_root") else None)
 
 
@@ -305,8 +297,6 @@ def _contexts(config: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def _read_yaml(path: Path) -> dict[str, Any]:
     import yaml
-
-    from ptjob_provider.core.errors import InvalidSpec
 
     try:
         config = yaml.safe_load(path.read_text())

@@ -6,7 +6,6 @@ import html
 import json
 import re
 import shutil
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -54,73 +53,63 @@ class StepOutputs(NamedTuple):
     result: dict[str, Any]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Artifacts:
-    """The step's output artifacts, as the component's function gets them: each has a uri, a path and metadata."""
+def write(
+    given: Mapping[str, Any],
+    result: Mapping[str, Any],
+    *,
+    model_artifact: ModelArtifact,
+    local: LocalConfig | None,
+    logged: Mapping[str, Any] | None = None,
+) -> StepOutputs:
+    """Write the step's output artifacts and return the output parameters.
 
-    model: Any
-    metrics: Any
-    curves: Any
-    report: Any
+    Args:
+        given: the component's arguments; each output artifact has a uri, a path and metadata.
+        result: the result (`core.outputs.result`) of a job that has succeeded.
+        model_artifact: how to pass on the model.
+        local: how jobs run on this machine; None on a cluster.
+        logged: value of `Curve.to_dict` from rank 0's log, drawn if the training has written no curves.
 
-    @classmethod
-    def of(cls, given: Mapping[str, Any]) -> Self:
-        """Return the output artifacts among the component's arguments."""
-        return cls(model=given["trained_model"], **{name: given[name] for name in ("metrics", "curves", "report")})
+    Raises:
+        InvalidSpec: the model is a link that leaves its claim.
+        OutputsNotVerified: the model could not be copied.
+    """
+    job, model, tfevents = result["job"], result["model"], result["tfevents"]
+    scalars = dict(tfevents["scalars"]) if tfevents else {}
+    _write_model(given["trained_model"], result, model_artifact, local)
+    for tag, value in scalars.items():
+        given["metrics"].log_metric(tag, value)
+    title = f"{job['namespace']}/{job['name']}"
+    written = (tfevents or {}).get("curves")
+    unit, curves = ("step", written) if written or not logged else drawable(logged)
+    _write(given["curves"].path, page(title, curves or {}, unit=unit))
+    _write(given["report"].path, report(result))
+    return StepOutputs(
+        job_name=job["name"],
+        model_uri=model["uri"] if model else "",
+        model_claim=model["claim"] if model else "",
+        model_path=model["path"] if model else "",
+        tfevents_uri=tfevents["uri"] if tfevents else "",
+        scalars=scalars,
+        result=_passed_on(result),
+    )
 
-    def write(
-        self,
-        result: Mapping[str, Any],
-        *,
-        model_artifact: ModelArtifact,
-        local: LocalConfig | None,
-        logged: Mapping[str, Any] | None = None,
-    ) -> StepOutputs:
-        """Write all artifacts and return the output parameters.
 
-        Args:
-            result: the result (`core.outputs.result`) of a job that has succeeded.
-            model_artifact: how to pass on the model.
-            local: how jobs run on this machine; None on a cluster.
-            logged: value of `Curve.to_dict` from rank 0's log, drawn if the training has written no curves.
-
-        Raises:
-            InvalidSpec: the model is a link that leaves its claim.
-            OutputsNotVerified: the model could not be copied.
-        """
-        job, model, tfevents = result["job"], result["model"], result["tfevents"]
-        scalars = dict(tfevents["scalars"]) if tfevents else {}
-        self._write_model(result, model_artifact, local)
-        for tag, value in scalars.items():
-            self.metrics.log_metric(tag, value)
-        title = f"{job['namespace']}/{job['name']}"
-        written = (tfevents or {}).get("curves")
-        unit, curves = ("step", written) if written or not logged else drawable(logged)
-        _write(self.curves.path, page(title, curves or {}, unit=unit))
-        _write(self.report.path, report(result))
-        return StepOutputs(
-            job_name=job["name"],
-            model_uri=model["uri"] if model else "",
-            model_claim=model["claim"] if model else "",
-            model_path=model["path"] if model else "",
-            tfevents_uri=tfevents["uri"] if tfevents else "",
-            scalars=scalars,
-            result=_passed_on(result),
-        )
-
-    def _write_model(self, result: Mapping[str, Any], model_artifact: ModelArtifact, local: LocalConfig | None) -> None:
-        model = result["model"]
-        if model is None:  # kfp registers the artifact nevertheless
-            self.model.metadata["model_artifact"] = NO_MODEL
-            _write(self.model.path, "no model was declared: pytorchjob_op(model='pvc://claim/path')\n")
-            return
-        facts = {key: model[key] for key in ("uri", "claim", "path", "bytes", "sha256")}
-        self.model.metadata.update({**facts, "model_artifact": model_artifact.value})
-        if model_artifact is ModelArtifact.COPY:
-            source, claim = find_own(model["uri"], namespace=result["job"]["namespace"], local=local)
-            _copy(source, Path(self.model.path), claim=claim)
-        else:
-            _write(self.model.path, pointer(facts))
+def _write_model(
+    artifact: Any, result: Mapping[str, Any], model_artifact: ModelArtifact, local: LocalConfig | None
+) -> None:
+    model = result["model"]
+    if model is None:  # kfp registers the artifact nevertheless
+        artifact.metadata["model_artifact"] = NO_MODEL
+        _write(artifact.path, "no model was declared: pytorchjob_op(model='pvc://claim/path')\n")
+        return
+    facts = {key: model[key] for key in ("uri", "claim", "path", "bytes", "sha256")}
+    artifact.metadata.update({**facts, "model_artifact": model_artifact.value})
+    if model_artifact is ModelArtifact.COPY:
+        source, claim = find_own(model["uri"], namespace=result["job"]["namespace"], local=local)
+        _copy(source, Path(artifact.path), claim=claim)
+    else:
+        _write(artifact.path, pointer(facts))
 
 
 def pointer(facts: Mapping[str, Any]) -> str:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import html
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     Points = Sequence[tuple[float, float]]
+    Axis = Callable[[float], float]
 
 WIDTH, HEIGHT = 460, 240
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 16, 12, 28
@@ -49,23 +49,6 @@ def page(title: str, curves: Mapping[str, Sequence[Sequence[float | str]]], *, u
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Axis:
-    """One axis of a chart: its range of values and its range of pixels."""
-
-    ticks: Sequence[float]
-    begin: float
-    end: float
-
-    @classmethod
-    def over(cls, values: Sequence[float], *, begin: float, end: float, finest: float = 0.0) -> _Axis:
-        return cls(ticks=_ticks(min(values), max(values), finest=finest), begin=begin, end=end)
-
-    def pixel(self, value: float) -> float:
-        low, high = self.ticks[0], self.ticks[-1]
-        return self.begin + (value - low) / (high - low) * (self.end - self.begin)
-
-
 def _figure(tag: str, points: Sequence[Sequence[float | str]], unit: str) -> str:
     whole = [(float(step), float(value)) for step, value in points]
     finite = [(step, value) for step, value in whole if abs(value) <= _LARGEST]
@@ -81,21 +64,27 @@ def _figure(tag: str, points: Sequence[Sequence[float | str]], unit: str) -> str
 
 
 def _chart(tag: str, whole: Points, finite: Points, unit: str) -> str:
-    x = _Axis.over([step for step, _ in whole], begin=_LEFT, end=WIDTH - _RIGHT, finest=1.0)
-    y = _Axis.over([value for _, value in finite], begin=HEIGHT - _BOTTOM, end=_TOP)
+    steps, values = _ticks([step for step, _ in whole], finest=1.0), _ticks([value for _, value in finite])
+    x, y = _axis(steps, begin=_LEFT, end=WIDTH - _RIGHT), _axis(values, begin=HEIGHT - _BOTTOM, end=_TOP)
     lines, dots = (_line(piece, x, y) for piece in _pieces(whole)), (_dot(point, x, y, unit) for point in finite)
-    drawn = [*_grid(x, y), *lines, *dots]
+    drawn = [*_grid(steps, values, x, y), *lines, *dots]
     name = html.escape(tag, quote=True)
     return f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{name}">{"".join(drawn)}</svg>'
 
 
-def _grid(x: _Axis, y: _Axis) -> Iterator[str]:
-    for value in y.ticks:
-        at = y.pixel(value)
+def _axis(ticks: Sequence[float], *, begin: float, end: float) -> Axis:
+    """Return the function from a value to its pixel."""
+    low, high = ticks[0], ticks[-1]
+    return lambda value: begin + (value - low) / (high - low) * (end - begin)
+
+
+def _grid(steps: Sequence[float], values: Sequence[float], x: Axis, y: Axis) -> Iterator[str]:
+    for value in values:
+        at = y(value)
         yield f'<line class="grid" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{at:.1f}" y2="{at:.1f}"/>'
         yield f'<text x="{_LEFT - 6}" y="{at + 4:.1f}" text-anchor="end">{value:.6g}</text>'
-    for step in x.ticks:
-        yield f'<text x="{x.pixel(step):.1f}" y="{HEIGHT - 8}" text-anchor="middle">{step:.6g}</text>'
+    for step in steps:
+        yield f'<text x="{x(step):.1f}" y="{HEIGHT - 8}" text-anchor="middle">{step:.6g}</text>'
 
 
 def _pieces(points: Points) -> Iterator[Points]:
@@ -109,19 +98,20 @@ def _pieces(points: Points) -> Iterator[Points]:
             piece = []
 
 
-def _line(piece: Points, x: _Axis, y: _Axis) -> str:
-    points = " ".join(f"{x.pixel(step):.1f},{y.pixel(value):.1f}" for step, value in piece)
+def _line(piece: Points, x: Axis, y: Axis) -> str:
+    points = " ".join(f"{x(step):.1f},{y(value):.1f}" for step, value in piece)
     return f'<polyline class="curve" points="{points}"/>'
 
 
-def _dot(point: tuple[float, float], x: _Axis, y: _Axis, unit: str) -> str:
+def _dot(point: tuple[float, float], x: Axis, y: Axis, unit: str) -> str:
     step, value = point
     text = f"{unit} {step:.0f}: {value:.6g}"
-    return f'<circle cx="{x.pixel(step):.1f}" cy="{y.pixel(value):.1f}" r="2"><title>{text}</title></circle>'
+    return f'<circle cx="{x(step):.1f}" cy="{y(value):.1f}" r="2"><title>{text}</title></circle>'
 
 
-def _ticks(low: float, high: float, *, finest: float = 0.0) -> Sequence[float]:
-    """Return round numbers, `finest` or more apart; the first is not above `low` and the last not below `high`."""
+def _ticks(values: Sequence[float], *, finest: float = 0.0) -> Sequence[float]:
+    """Return round numbers from the least value or below to the greatest or above, `finest` or more apart."""
+    low, high = min(values), max(values)
     size = max(abs(low), abs(high))
     if high - low <= max(size * 1e-9, _SMALLEST):
         around = max(size / 2 if size > _SMALLEST else 0.5, finest)

@@ -40,7 +40,8 @@ from ptjob_provider.core.run.session import Session
 from ptjob_provider.core.run.submit import SubmitOptions
 from ptjob_provider.core.run.training_state import TrainingState
 from ptjob_provider.core.spec import CodeSource
-from ptjob_provider.kfp.artifacts import Artifacts, ModelArtifact
+from ptjob_provider.kfp import artifacts
+from ptjob_provider.kfp.artifacts import ModelArtifact
 from ptjob_provider.kfp.claim_paths import must_enter_own_claim
 from ptjob_provider.kfp.environment import read_environment
 from ptjob_provider.kfp.request import Request
@@ -320,7 +321,7 @@ def run(
             logged = dict(outcome.progress.get("curve") or {})
             if logged:
                 logged["metrics"] = {log.mask(tag): values for tag, values in logged["metrics"].items()}
-            return Artifacts.of(given).write(passed_on, model_artifact=how, local=local, logged=logged)
+            return artifacts.write(given, passed_on, model_artifact=how, local=local, logged=logged)
 
         return asyncio.run(session.finish(ref, outcome, deliver=write))
     except PTJobError as error:

@@ -181,10 +181,12 @@ def test_claims_are_read_with_the_installations_image_behind_its_mirror(
     home: Path, cfg: str, given: str | None, image: str, probe: str
 ) -> None:
     """Without `probe_image`, outputs are inspected with the job's own image, which the cluster has pulled."""
-    target = find_target(TargetOptions(backend="kubernetes"), configured(home, f"[ptjob]\n{cfg}"))
+    options = TargetOptions(kubeconfig=str(with_kubeconfig(home)))
+    target = find_target(options, configured(home, f"[ptjob]\n{cfg}"))
+    opened: Any = target.open()
 
     assert target.file_options(given, None).image == image
-    assert target.settings.probe().image == probe
+    assert opened._probe.image == probe
 
 
 @each_row(

@@ -460,9 +460,10 @@ async def test_a_program_that_does_not_resume_ends_the_retries(world: World, tmp
             with pytest.raises(JobFailed) as error:
                 await session.finish(submission.ref, outcome, deliver=dict)
         snapshot = await look(world.backend, "default", submission.ref.name)
-        assert (outcome.result or {})["resumed"] == snapshot.to_dict()["resumed"]
+        resumed = (outcome.result or {})["resumed"]
+        assert resumed == snapshot.to_dict()["resumed"]
         causes.append(error.value.diagnosis.cause)
-        said.append(re.sub(r" \(.*?\)", "", snapshot.resumed))
+        said.append(re.sub(r" \(.*?\)", "", resumed or ""))
         begun.append(sink.lines[0].rpartition("/")[2])
 
     assert causes == [Cause.EXIT_CODE, Cause.EXIT_CODE, Cause.NO_PROGRESS]

@@ -50,20 +50,6 @@ def job(name: str = "digits", *, owner: Any = OURS, age: float = 60, uid: str = 
     }
 
 
-class ScriptedWaiters:
-    """Gives the same answer for every task, or raises an error."""
-
-    def __init__(self, state: str | Exception | None) -> None:
-        self._state = state
-        self.asked: list[Mapping[str, str]] = []
-
-    async def state(self, owner: Mapping[str, str]) -> str | None:
-        self.asked.append(owner)
-        if isinstance(self._state, Exception):
-            raise self._state
-        return self._state
-
-
 def holding(*jobs: Manifest) -> ScriptedBackend:
     backend = ScriptedBackend()
     backend.jobs = {("team", each["metadata"]["name"]): each for each in jobs}
@@ -73,9 +59,14 @@ def holding(*jobs: Manifest) -> ScriptedBackend:
 async def swept(
     backend: ScriptedBackend, state: str | Exception | None = "failed", *, stop: bool = True
 ) -> list[Orphan]:
-    """Return the results of one sweep of the namespace."""
-    waiters = ScriptedWaiters(state)
-    sweeping = sweep(backend, waiters, namespace="team", instance=Instance("prod"), stop=stop, now=NOW)
+    """Return the results of one sweep of the namespace; every task has the same state, or cannot be asked for it."""
+
+    async def state_of(_owner: Mapping[str, str]) -> str | None:
+        if isinstance(state, Exception):
+            raise state
+        return state
+
+    sweeping = sweep(backend, state_of, namespace="team", instance=Instance("prod"), stop=stop, now=NOW)
     return [finding async for finding in sweeping]
 
 

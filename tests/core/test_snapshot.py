@@ -201,7 +201,7 @@ async def test_a_job_without_declared_outputs_is_not_searched_for_any() -> None:
 
     snapshot = await seen(plain, OutputsNotVerified("nobody may ask"))
 
-    assert (snapshot.report, snapshot.diagnosis, snapshot.owner) == (None, None, {})
+    assert (snapshot.report, snapshot.diagnosis, snapshot.to_dict()["owner"]) == (None, None, {})
 
 
 async def test_a_job_that_is_deleted_while_one_looks_is_not_there() -> None:

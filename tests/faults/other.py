@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from faults.api_server import ApiServer, Witness
     from faults.schedule import Schedule
-    from ptjob_provider.core.identity import Owner
     from ptjob_provider.core.run.outcome import JobOutcome
 
 _INTERVAL = 1.0
@@ -92,18 +91,11 @@ class OtherInstallation:
 
     async def _sweep(self, backend: KubernetesBackend) -> None:
         who, where = Instance(self._owner.instance), self._namespace
-        findings = sweep(backend, _Airflow(self._owner), namespace=where, instance=who, grace=timedelta(0), stop=True)
+        findings = sweep(backend, self._state_of, namespace=where, instance=who, grace=timedelta(0), stop=True)
         with contextlib.suppress(ClusterUnavailable):
             async for finding in findings:
                 self._orphans.add(finding.job.ref.name)
 
-
-class _Airflow:
-    """Airflow in which this task has ended and all others run."""
-
-    def __init__(self, owner: Owner) -> None:
-        self._ids = owner.ids
-
-    async def state(self, owner: Mapping[str, str]) -> str | None:
-        """Return the state of a task instance."""
-        return "success" if owner == self._ids else "running"
+    async def _state_of(self, owner: Mapping[str, str]) -> str | None:
+        """Return the state of a task instance in an Airflow in which this task has ended and all others run."""
+        return "success" if owner == self._owner.ids else "running"

@@ -13,7 +13,8 @@ from ptjob_provider.core.curve import Curve
 from ptjob_provider.core.errors import InvalidSpec, OutputsNotVerified
 from ptjob_provider.core.local.config import LocalConfig
 from ptjob_provider.core.training_progress import Progress
-from ptjob_provider.kfp.artifacts import Artifacts, ModelArtifact, StepOutputs, report
+from ptjob_provider.kfp.artifacts import ModelArtifact, StepOutputs, report
+from ptjob_provider.kfp.artifacts import write as write_artifacts
 from ptjob_provider.kfp.claim_paths import find_output
 from rows import each_row
 
@@ -47,18 +48,24 @@ def result(**changes: Any) -> dict[str, Any]:
     return {**found, "rank0": "digits-1-master-0", "model": MODEL, "tfevents": TFEVENTS, "diagnosis": None, **changes}
 
 
-def artifacts(folder: Path) -> Artifacts:
+def artifacts(folder: Path) -> dict[str, Any]:
     """Return artifacts as kfp creates them for a step."""
-    kinds = {"model": dsl.Model, "metrics": dsl.Metrics, "curves": dsl.HTML, "report": dsl.Markdown}
-    return Artifacts(**{name: kind(name=name, uri=str(folder / "artifacts" / name)) for name, kind in kinds.items()})
+    kinds = {"trained_model": dsl.Model, "metrics": dsl.Metrics, "curves": dsl.HTML, "report": dsl.Markdown}
+    return {name: kind(name=name, uri=str(folder / "artifacts" / name)) for name, kind in kinds.items()}
 
 
 def write(
-    folder: Path, made: Artifacts, word: str = "reference", *, logged: Mapping[str, Any] | None = None, **changes: Any
+    folder: Path,
+    made: dict[str, Any],
+    word: str = "reference",
+    *,
+    logged: Mapping[str, Any] | None = None,
+    **changes: Any,
 ) -> StepOutputs:
     """Write the artifacts of a result; claims are directories of the folder."""
     local = LocalConfig(root=folder)
-    return made.write(result(**changes), model_artifact=ModelArtifact.parse(word), local=local, logged=logged)
+    how = ModelArtifact.parse(word)
+    return write_artifacts(made, result(**changes), model_artifact=how, local=local, logged=logged)
 
 
 def test_a_result_becomes_artifacts_and_parameters(tmp_path: Path) -> None:
@@ -67,9 +74,9 @@ def test_a_result_becomes_artifacts_and_parameters(tmp_path: Path) -> None:
 
     outputs = write(tmp_path, made)
 
-    assert made.metrics.metadata == {"accuracy": 0.9861111, "loss": "NaN"}
-    assert "<h2>accuracy</h2>" in Path(made.curves.path).read_text()
-    assert "0.986111" in Path(made.report.path).read_text()
+    assert made["metrics"].metadata == {"accuracy": 0.9861111, "loss": "NaN"}
+    assert "<h2>accuracy</h2>" in Path(made["curves"].path).read_text()
+    assert "0.986111" in Path(made["report"].path).read_text()
     assert (outputs.tfevents_uri, outputs.scalars["loss"]) == ("pvc://logs/run-1", "NaN")
     assert "null" not in json.dumps(outputs.result)
     assert "curves" not in outputs.result["tfevents"]
@@ -93,7 +100,7 @@ def test_the_curves_of_the_log_are_drawn_if_there_are_no_events(
 
     write(tmp_path, made, logged=logged.to_dict(), **changes)
 
-    page = Path(made.curves.path).read_text()
+    page = Path(made["curves"].path).read_text()
     assert [each.partition("</h2>")[0] for each in page.split("<h2>")[1:]] == [shown]
     assert caption in page
 
@@ -106,22 +113,22 @@ def test_a_replica_that_failed_in_a_job_that_succeeded_is_handed_on(tmp_path: Pa
     outputs = write(tmp_path, made, failed_replicas=[failed])
 
     assert outputs.result["failed_replicas"] == [{name: part for name, part in failed.items() if name != "rank"}]
-    assert "| failed, though the job succeeded | digits-1-worker-0 went |" in Path(made.report.path).read_text()
+    assert "| failed, though the job succeeded | digits-1-worker-0 went |" in Path(made["report"].path).read_text()
 
 
 def test_a_model_by_reference_is_its_address_in_the_artifact_store(tmp_path: Path) -> None:
     """The artifact keeps its URI in the artifact store: the launcher starts no step whose input is outside it."""
     made = artifacts(tmp_path)
-    given = made.model.uri
+    given = made["trained_model"].uri
 
     write(tmp_path, made)
 
-    assert made.model.uri == given
-    found = json.loads(Path(made.model.path).read_text())
+    assert made["trained_model"].uri == given
+    found = json.loads(Path(made["trained_model"].path).read_text())
     facts = {key: MODEL[key] for key in ("uri", "claim", "path", "bytes", "sha256")}
     assert "handed on by reference" in found.pop("what")
     assert found == facts
-    assert made.model.metadata == {**facts, "model_artifact": "reference"}
+    assert made["trained_model"].metadata == {**facts, "model_artifact": "reference"}
 
 
 def test_a_consumer_finds_the_model_whichever_way_it_was_handed_on(tmp_path: Path) -> None:
@@ -135,9 +142,9 @@ def test_a_consumer_finds_the_model_whichever_way_it_was_handed_on(tmp_path: Pat
     write(tmp_path / "jobs", by_reference)
     write(tmp_path / "jobs", copied, "copy")
 
-    assert find_output(by_reference.model, environ=environ) == source
+    assert find_output(by_reference["trained_model"], environ=environ) == source
     assert find_output(MODEL["uri"], environ=environ) == source
-    assert find_output(copied.model, environ=environ) == Path(copied.model.path)
+    assert find_output(copied["trained_model"], environ=environ) == Path(copied["trained_model"].path)
 
 
 def test_outputs_that_were_not_declared_are_empty(tmp_path: Path) -> None:
@@ -147,9 +154,9 @@ def test_outputs_that_were_not_declared_are_empty(tmp_path: Path) -> None:
     outputs = write(tmp_path, made, model=None, tfevents=None)
 
     assert (outputs.model_uri, outputs.model_claim, outputs.model_path, outputs.tfevents_uri) == ("", "", "", "")
-    assert (outputs.scalars, made.model.metadata) == ({}, {"model_artifact": "none"})
-    assert "no scalars" in Path(made.curves.path).read_text()
-    assert "none declared" in Path(made.report.path).read_text()
+    assert (outputs.scalars, made["trained_model"].metadata) == ({}, {"model_artifact": "none"})
+    assert "no scalars" in Path(made["curves"].path).read_text()
+    assert "none declared" in Path(made["report"].path).read_text()
 
 
 def test_a_model_that_was_not_declared_is_a_file_that_says_so(tmp_path: Path) -> None:
@@ -158,9 +165,9 @@ def test_a_model_that_was_not_declared_is_a_file_that_says_so(tmp_path: Path) ->
 
     write(tmp_path, made, model=None)
 
-    assert "no model was declared" in Path(made.model.path).read_text()
-    with pytest.raises(InvalidSpec, match=r"trained_model: .*/model' is not allowed; its training declares no"):
-        find_output(made.model)
+    assert "no model was declared" in Path(made["trained_model"].path).read_text()
+    with pytest.raises(InvalidSpec, match=r"trained_model: .*/trained_model' is not allowed; its training declares no"):
+        find_output(made["trained_model"])
 
 
 def test_a_report_is_a_table_whatever_is_in_its_cells() -> None:
@@ -202,7 +209,7 @@ def test_a_copy_leaves_out_links_to_folders_and_links_out_of_the_claim(tmp_path:
 
     write(tmp_path, made, "copy")
 
-    assert {each.name: each.read_text() for each in Path(made.model.path).iterdir()} == {"part": "weights"}
+    assert {each.name: each.read_text() for each in Path(made["trained_model"].path).iterdir()} == {"part": "weights"}
 
 
 def test_a_model_that_is_a_link_out_of_the_claim_is_not_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,7 +219,7 @@ def test_a_model_that_is_a_link_out_of_the_claim_is_not_copied(tmp_path: Path, m
     source.symlink_to(__file__)
 
     with pytest.raises(InvalidSpec, match="a link leads out of the claim"):
-        artifacts(tmp_path).write(result(), model_artifact=ModelArtifact.COPY, local=None)
+        write_artifacts(artifacts(tmp_path), result(), model_artifact=ModelArtifact.COPY, local=None)
 
 
 def test_a_model_that_cannot_be_copied_may_be_copied_by_another_try(tmp_path: Path) -> None:

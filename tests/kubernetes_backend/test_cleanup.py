@@ -36,12 +36,10 @@ WRITES = "head -c 100000 /dev/urandom > /data/weights; mkdir /data/logs; echo ev
 RUNS_ON = f"{WRITES}; sleep 600"
 
 
-class TasksThatFailed:
-    """Stands in for an Airflow in which every task has failed."""
-
-    async def state(self, owner: Mapping[str, str]) -> str | None:
-        assert owner == IDS
-        return "failed"
+async def failed(owner: Mapping[str, str]) -> str | None:
+    """Stand in for an Airflow in which every task has failed."""
+    assert owner == IDS
+    return "failed"
 
 
 class Site:
@@ -85,9 +83,7 @@ class Site:
 
     async def _sweep(self) -> list[Orphan]:
         who, grace = Instance("production"), timedelta()
-        sweeping = sweep(
-            self.backend, TasksThatFailed(), namespace=self.namespace, instance=who, grace=grace, stop=True
-        )
+        sweeping = sweep(self.backend, failed, namespace=self.namespace, instance=who, grace=grace, stop=True)
         return [finding async for finding in sweeping]
 
 

@@ -75,8 +75,6 @@ class CauseInfo:
     Attributes:
         advice: what to do next, unless the failure itself shows more.
         retryable: whether a retry may help, unless the failure itself shows more.
-        because: the reason for `retryable`.
-        varies: whether the failure may decide otherwise about a retry.
         passes: whether a cause that is worth a retry passes by itself; see `Diagnosis.passes`.
         by_platform: whether the platform took the pod away, where a retry may help; see `Diagnosis.by_platform`.
         of_whole_job: the replica in such a diagnosis did not fail first, it only has the last lines.
@@ -86,8 +84,6 @@ class CauseInfo:
 
     advice: str
     retryable: bool
-    because: str
-    varies: bool = False
     passes: bool = True
     by_platform: bool = False
     of_whole_job: bool = False
@@ -99,190 +95,150 @@ CAUSES: Mapping[Cause, CauseInfo] = {
     Cause.PYTHON_EXCEPTION: CauseInfo(
         "Look at the exception and where it was raised",
         retryable=True,
-        varies=True,
         passes=False,
-        because="no for the errors of code, image and settings that docs/explanation/failures.md lists, else yes",
     ),
     Cause.EXIT_CODE: CauseInfo(
         "See its log",
         retryable=True,
-        varies=True,
         passes=False,
-        because="no when the program prints its usage, or its last lines are on the same list; else yes",
     ),
     Cause.PROGRAM_MISSING: CauseInfo(
         f"Correct the command or the image; {_SAME}",
         retryable=False,
         in_brief="program not found",
-        because="the image does not change between two tries",
     ),
     Cause.OUT_OF_MEMORY: CauseInfo(
         f"Raise the memory limit or use less (batch size, data loader workers); {_SAME}",
         retryable=False,
-        because="the same batch needs the same memory against the same limit",
     ),
     Cause.GPU_OUT_OF_MEMORY: CauseInfo(
         f"Make the batch or the model smaller, or ask for larger GPUs; {_SAME}",
         retryable=False,
-        varies=True,
-        because="the same batch needs the same memory; yes when another process held most of the GPU",
     ),
     Cause.SHARED_MEMORY: CauseInfo(
         f"Raise the shared memory (/dev/shm) or use fewer data loader workers; {_SAME}",
         retryable=False,
         in_brief="out of shared memory",
-        because="it is as small the next time",
     ),
     Cause.DISK_FULL: CauseInfo(
         "The volume that it writes to is full, or its quota: free or enlarge it "
         f"(ptjob data ls shows a claim's files); {RESUMES}",
         retryable=True,
         passes=False,
-        because="a retry may meet another node's disk; a claim is full until somebody frees it",
     ),
     Cause.CRASHED: CauseInfo(
         "Look for a native library that does not fit the image or the GPU",
         retryable=True,
         passes=False,
-        because="a segmentation fault or an abort may be a race, a node's driver or its hardware",
     ),
     Cause.CRASH_LOOP: CauseInfo(
         "Look at the program; restarting it did not help so far",
         retryable=True,
-        varies=True,
         passes=False,
-        because="as for the failure that recurs",
     ),
     Cause.BACKOFF_LIMIT: CauseInfo(
         "See the log; restarting it did not help so far",
         retryable=True,
         passes=False,
-        because="the cause was not observed",
     ),
     Cause.KILLED: CauseInfo(
         f"See whether the node ran out of memory or somebody killed it; {RESUMES}",
         retryable=True,
-        because="SIGKILL comes from outside: a person, a node's memory killer, a lost parent",
     ),
     Cause.TERMINATED: CauseInfo(
         f"Something outside the job stopped it; {RESUMES}",
         retryable=True,
         in_brief="stopped",
-        because="SIGTERM, too, comes from outside: a drained node, a stopped machine",
     ),
     Cause.EVICTED: CauseInfo(
         f"The node had to be freed, the code is not at fault; {RESUMES}",
         retryable=True,
-        varies=True,
         by_platform=True,
-        because="another node, or a better moment; no when the pod exceeds a limit of its own",
     ),
     Cause.PREEMPTED: CauseInfo(
         f"Raise its priority if that must not happen; {RESUMES}",
         retryable=True,
         by_platform=True,
-        because="a pod of higher priority took the place",
     ),
     Cause.NODE_LOST: CauseInfo(
         f"The node, not the code, is at fault; {RESUMES}",
         retryable=True,
         by_platform=True,
-        because="another node",
     ),
     Cause.CONNECTION_LOST: CauseInfo(
         f"No replica says why; look at the network and the nodes; {RESUMES}",
         retryable=True,
-        because="no replica shows a cause: a network, or a node",
     ),
     Cause.SUPERVISOR_LOST: CauseInfo(
         f"Something outside the job ended it; {RESUMES}",
         retryable=True,
         of_whole_job=True,
-        because="something outside the job ended the process that ran the replicas",
     ),
     Cause.CANNOT_START: CauseInfo(
         "Look at the node's runtime; a retry may meet another node",
         retryable=True,
-        because="the runtime failed on this node, not the program",
     ),
     Cause.IMAGE: CauseInfo(
         "See whether the registry can be reached from the nodes; a retry may help",
         retryable=True,
-        varies=True,
         in_brief="image not pulled",
-        because="no when the registry reports it missing or forbidden, else yes",
     ),
     Cause.CONFIG: CauseInfo(
         f"Create what is missing or correct its name; {_SAME}",
         retryable=False,
         in_brief="configuration missing",
-        because="a secret or config map that the job names does not exist",
     ),
     Cause.MOUNT: CauseInfo(
         "Look at the volume and its driver; a retry may help",
         retryable=True,
-        varies=True,
         in_brief="volume not mounted",
-        because="no when the object to mount does not exist, else yes",
     ),
     Cause.CODE: CauseInfo(
         f"Correct the code's address, revision or credentials (a Secret, GIT_SYNC_* variables); {_SAME}",
         retryable=False,
-        varies=True,
         in_brief="code not fetched",
-        because="no when an address, a name or a credential is wrong, yes for a server or a folder",
     ),
     Cause.INIT: CauseInfo(
         "See the log of that container for what it waits for; a retry may help",
         retryable=True,
         in_brief="init container failed",
-        because="an init container waits for a name or a server, or gave up waiting",
     ),
     Cause.START_TIMEOUT: CauseInfo(
         "Look at the pod's events, or raise the start timeout; a retry may help",
         retryable=True,
-        because="the cluster was slow",
     ),
     Cause.UNSCHEDULABLE: CauseInfo(
         "Ask for less or free a node (ptjob top node shows what there is); "
         "a retry, or a longer queue timeout, waits again",
         retryable=True,
-        because="the cluster may have room later",
     ),
     Cause.QUOTA: CauseInfo(
         "Ask for less or free quota; a retry, or a longer queue timeout, waits again",
         retryable=True,
-        varies=True,
-        because="no when it is smaller than the job, else yes: it may have room later",
     ),
     Cause.FORBIDDEN: CauseInfo(
         f"Ask for what the namespace allows, or have its rules changed; {_SAME}",
         retryable=False,
-        because="the namespace's rules do not change between two tries",
     ),
     Cause.QUEUED: CauseInfo(
         "Look at the queue or raise the queue timeout; a retry waits again",
         retryable=True,
-        because="the queue may move later",
     ),
     Cause.SIDECAR: CauseInfo(
         f"Make it a native sidecar or keep it out of the pod; {_SAME}",
         retryable=False,
         in_brief="sidecar does not end",
-        because="the sidecar will not end the next time either",
     ),
     Cause.DEADLINE: CauseInfo(
         f"{_MORE_TIME} or make the training shorter; {_SAME}",
         retryable=False,
         of_whole_job=True,
-        because="the job's own limit, which its author set; the next try has the same limit",
     ),
     Cause.TIMED_OUT: CauseInfo(
         f"Raise the timeout if the training made progress; {RESUMES}",
         retryable=True,
         of_whole_job=True,
         verb="timed out",
-        because="the limit of the task or command that waits; a job that hangs has often lost a peer",
     ),
     Cause.DELETED: CauseInfo(
         "It is not created again by itself: to train again, submit it again, clear its Airflow task or start a new run "
@@ -290,27 +246,23 @@ CAUSES: Mapping[Cause, CauseInfo] = {
         retryable=False,
         of_whole_job=True,
         verb="is gone",
-        because="somebody deleted it on purpose; creating it again would undo that",
     ),
     Cause.OUTPUTS: CauseInfo(
         f"Correct the program or the address; {_SAME}",
         retryable=False,
         of_whole_job=True,
         in_brief="outputs missing",
-        because="the program wrote elsewhere, or nothing",
     ),
     Cause.NO_PROGRESS: CauseInfo(
         "See why the training gets no further, and whether it goes on from PTJOB_RESUME_FROM "
         "(docs/how-to/survive-preemption.md); a retry would repeat the same steps",
         retryable=False,
-        because="as many attempts in a row as `no_progress_limit` allows reached no new step",
     ),
     Cause.UNKNOWN: CauseInfo(
         f"Look at the job's events and its operator; {RESUMES}",
         retryable=True,
         passes=False,
         of_whole_job=True,
-        because="nothing points to the program",
     ),
 }
 

@@ -186,13 +186,7 @@ def _with_volume(template: Manifest, volume: VolumeMount | PodVolume, *, contain
     if isinstance(volume, PodVolume):
         pod = template["spec"]
         return {**template, "spec": {**pod, "volumes": named_over(pod.get("volumes") or [], [volume.to_wire()])}}
-    mount = Mount(
-        claim=volume.claim,
-        mount_path=volume.mount_path,
-        sub_path=volume.sub_path or "",
-        read_only=bool(volume.read_only),
-    )
-    return with_claim(template, mount, container=container)
+    return with_claim(template, volume, container=container)
 
 
 # --- single changes
@@ -207,7 +201,7 @@ def with_metadata(template: Manifest, *, labels: Mapping[str, str], annotations:
     return {**template, "metadata": meta} if meta else template
 
 
-def with_claim(template: Manifest, mount: Mount, *, container: str) -> Manifest:
+def with_claim(template: Manifest, mount: Mount | VolumeMount, *, container: str) -> Manifest:
     """Return the template with a claim mounted in the training container, replacing a mount at its path."""
     pod = template["spec"]
     volumes = pod.get("volumes") or []

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ptjob_provider.core import kinds
 from ptjob_provider.core.containment import contained
@@ -28,7 +28,7 @@ from ptjob_provider.core.outgoing import outgoing
 from ptjob_provider.core.versions import MALFORMED, Record, read_object
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from ptjob_provider.core.identity import Owner
     from ptjob_provider.core.status import JobPhase, JobStatus
@@ -78,28 +78,6 @@ class AttemptRecord(Record):
     unverified: bool = False
     earlier: list[Summary] = field(default_factory=list)
     preemptions: list[Mapping[str, Any]] = field(default_factory=list)
-
-    @classmethod
-    def of(
-        cls,
-        ref: JobRef,
-        *,
-        attempt: int,
-        ended: bool,
-        first_started_at: str | None = None,
-        preemptions: Sequence[Mapping[str, Any]] = (),
-    ) -> Self:
-        """Build the record of an attempt whose job is known."""
-        return cls(
-            attempt=attempt,
-            name=ref.name,
-            namespace=ref.namespace,
-            uid=ref.uid,
-            kind=ref.kind,
-            ended=ended,
-            first_started_at=first_started_at,
-            preemptions=[*preemptions],
-        )
 
     @property
     def ref(self) -> JobRef:

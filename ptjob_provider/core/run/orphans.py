@@ -25,7 +25,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core import kinds
 from ptjob_provider.core.errors import ClusterError, PTJobError
@@ -45,11 +45,13 @@ from ptjob_provider.core.run.judged import delete_judged
 from ptjob_provider.core.run.lookup import list_jobs
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
     from ptjob_provider.core.backend import Backend, Observation
     from ptjob_provider.core.spec import TrainingJob
     from ptjob_provider.core.status import JobPhase
+
+    StateOf = Callable[[Mapping[str, str]], Awaitable[str | None]]
 
 GRACE = timedelta(minutes=10)
 """Default minimum age of an orphan: a new job may exist before Airflow's API reports its task as running."""
@@ -116,11 +118,6 @@ class LiveJob:
         fields = {"phase": self.phase.value, "created_at": self.created_at.isoformat(), "instance": self.instance}
         return {**self.ref.to_dict(), **fields, "owner": dict(self.owner)}
 
-    @property
-    def may_run_unfollowed(self) -> bool:
-        """Return whether the job's creator allows the parts of the job that still run to run."""
-        return self.leave_running == (LeaveRunning.PODS if self.phase.is_terminal else LeaveRunning.JOB)
-
     def is_followed_by(self, other: LiveJob) -> bool:
         """Return whether the other job is a later job of the same task."""
         same = (self.instance, self.owner) == (other.instance, other.owner)
@@ -148,28 +145,11 @@ class Orphan:
         return {**self.job.to_dict(), "why": self.why, "stopped": self.stopped, "error": self.error}
 
 
-class Waiters(Protocol):
-    """Source of the states of task instances, such as Airflow's API."""
-
-    async def state(self, owner: Mapping[str, str]) -> str | None:
-        """Return the state of the task instance with these ids; None if it or its run no longer exists.
-
-        Raises:
-            ClusterError: the source did not answer.
-        """
-
-
 def with_leave_running(job: TrainingJob, leave: LeaveRunning | None) -> TrainingJob:
     """Return the job, annotated with the parts of it that may run although no task follows the job."""
     if leave is None:
         return job
     return replace(job, annotations={**(job.annotations or {}), LEAVE_RUNNING_ANNOTATION: leave.value})
-
-
-async def live_jobs(backend: Backend, namespace: str) -> list[LiveJob]:
-    """Return the jobs of the namespace that this package created and of which something still runs, oldest first."""
-    jobs = await list_jobs(backend, namespace, {MANAGED_LABEL: "true"})
-    return [LiveJob.of(job) for job in jobs if await _uses_something(backend, job)]
 
 
 def candidates(
@@ -178,7 +158,7 @@ def candidates(
     instance: Instance,
     grace: timedelta,
     now: datetime,
-    unfollowed_grace: timedelta = UNFOLLOWED_GRACE,
+    unfollowed_grace: timedelta,
 ) -> list[LiveJob]:
     """Return the jobs of this installation's tasks that are older than their grace period."""
     return [
@@ -187,7 +167,7 @@ def candidates(
         if instance.has(job.instance)
         and job.owner.keys() >= AIRFLOW_IDS
         and now - job.created_at >= grace
-        and not job.may_run_unfollowed
+        and job.leave_running != (LeaveRunning.PODS if job.phase.is_terminal else LeaveRunning.JOB)
         and (job.unfollowed_since is None or now - job.unfollowed_since >= unfollowed_grace)
     ]
 
@@ -212,7 +192,7 @@ def reason(job: LiveJob, state: str | None, jobs: Sequence[LiveJob]) -> str:
 
 async def sweep(
     backend: Backend,
-    waiters: Waiters,
+    state_of: StateOf,
     *,
     namespace: str,
     instance: Instance,
@@ -223,12 +203,14 @@ async def sweep(
 ) -> AsyncIterator[Orphan]:
     """Yield the orphaned jobs of one namespace; with `stop`, stop or mark each job before it is yielded.
 
-    An error with one job is reported in its `Orphan`, and the search continues.
+    `state_of` returns the state of the task instance with these ids, None if it or its run no longer exists, or raises
+    ClusterError. An error with one job is reported in its `Orphan`, and the search continues.
     """
-    jobs = await live_jobs(backend, namespace)
+    managed = await list_jobs(backend, namespace, {MANAGED_LABEL: "true"})
+    jobs = [LiveJob.of(job) for job in managed if await _uses_something(backend, job)]
     now = now or datetime.now(UTC)
     for job in candidates(jobs, instance=instance, grace=grace, now=now, unfollowed_grace=unfollowed_grace):
-        orphan = await _judge(waiters, job, jobs)
+        orphan = await _judge(state_of, job, jobs)
         if orphan is not None:
             yield await _stopped(backend, orphan, now) if stop and orphan.why else orphan
         elif stop and job.unfollowed_since is not None:  # its task waits again: a later reset has a grace of its own
@@ -248,9 +230,9 @@ async def _uses_something(backend: Backend, job: Manifest) -> bool:
     return not kinds.stops_by_itself(job) and not await backend.pods_gone(JobRef.of(job))
 
 
-async def _judge(waiters: Waiters, job: LiveJob, jobs: Sequence[LiveJob]) -> Orphan | None:
+async def _judge(state_of: StateOf, job: LiveJob, jobs: Sequence[LiveJob]) -> Orphan | None:
     try:
-        why = reason(job, await waiters.state(job.owner), jobs)
+        why = reason(job, await state_of(job.owner), jobs)
     except ClusterError as error:
         return Orphan(job=job, error=f"whether its task waits is not known: {error}")
     return Orphan(job=job, why=why) if why else None

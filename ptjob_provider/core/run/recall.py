@@ -92,12 +92,12 @@ class AttemptResult:
 
     def record(self, *, ended: bool) -> AttemptRecord:
         """Return the attempt as a record of the attempt store."""
-        return AttemptRecord.of(
-            self.ref,
+        return AttemptRecord(
+            **self.ref.to_dict(),
             attempt=self.attempt,
             ended=ended,
             first_started_at=self.first_started_at,
-            preemptions=self.preemptions,
+            preemptions=[*self.preemptions],
         )
 
     def to_text(self) -> str:
@@ -217,8 +217,11 @@ def _running_on(replicas: Sequence[Manifest]) -> AttemptRecord | None:
     It goes on from the checkpoints since the oldest of them: what else the job's object said is gone.
     """
     records = [
-        AttemptRecord.of(
-            JobRef(kind=kind.KIND, namespace=pod["metadata"]["namespace"], name=owner.name, uid=owner.uid),
+        AttemptRecord(
+            kind=kind.KIND,
+            namespace=pod["metadata"]["namespace"],
+            name=owner.name,
+            uid=owner.uid,
             attempt=attempt_of(pod),
             ended=True,
             first_started_at=min(each["metadata"]["creationTimestamp"] for each in replicas),
@@ -231,12 +234,12 @@ def _running_on(replicas: Sequence[Manifest]) -> AttemptRecord | None:
 
 
 def _record(job: Manifest, *, is_repeated: bool) -> AttemptRecord:
-    return AttemptRecord.of(
-        JobRef.of(job),
+    return AttemptRecord(
+        **JobRef.of(job).to_dict(),
         attempt=attempt_of(job),
         ended=_is_settled(job) and (_retry_may_help(job) or not (is_repeated or _is_unreported(job))),
         first_started_at=first_start(job),
-        preemptions=(*earlier_preemptions(job), *_preemption(job)),
+        preemptions=[*earlier_preemptions(job), *_preemption(job)],
     )
 
 

@@ -20,7 +20,7 @@ from ptjob_provider.core.run.submit import Submission, inspect_outputs
 from ptjob_provider.core.status import JobPhase, JobStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from ptjob_provider.core.backend import Backend, Observation
     from ptjob_provider.core.diagnosis import Diagnosis
@@ -37,45 +37,35 @@ class Snapshot:
     """Complete state of a job at one moment.
 
     Attributes:
+        job: the object, as the server has it.
         submission: the job, its replicas and its declared outputs.
         ranks: the replicas with their ranks; None for a replica without one.
-        owner: the ids that it was created for, see `owner_of`.
-        instance: the installation that created it; "" if unknown.
         status: the job's status.
         priority: a priority class or a number; "" if unset.
         pods: its current pods; the pods of an ended job may be gone.
-        replica_of: returns the replica name of a pod.
         record: the recorded pod history.
         waiting: the reason why it does not run yet; "" if it runs.
         diagnosis: the cause of its failure; None if it has not failed.
         report: facts about its outputs; None unless it succeeded and declares outputs.
         unverified: what prevented the inspection of its outputs; "" for nothing.
         used: measured usage of its replicas.
-        resumed: where it went on, see `resumed.sentence`; "" if unknown.
         conditions: the object's conditions, unchanged.
-        replica_statuses: replica counts by role and state, from the object.
-        trainer_status: the progress that a TrainJob's program reports, from the object; {} if it reports none.
         now: the time of the snapshot.
     """
 
+    job: Manifest
     submission: Submission
     ranks: Mapping[str, int | None]
-    owner: Mapping[str, str]
-    instance: str
     status: JobStatus
     priority: str
     pods: Sequence[Manifest]
-    replica_of: Callable[[Mapping[str, Any]], str]
     record: PodHistory
     waiting: str
     diagnosis: Diagnosis | None
     report: OutputReport | None
     unverified: str
     used: Mapping[str, peak_usage.PeakUsage]
-    resumed: str
     conditions: Sequence[Mapping[str, Any]]
-    replica_statuses: Mapping[str, Mapping[str, Any]]
-    trainer_status: Mapping[str, Any]
     now: datetime
 
     def to_dict(self) -> dict[str, Any]:
@@ -88,17 +78,18 @@ class Snapshot:
             diagnosis=self.diagnosis,
             now=self.now,
             used=self.used,
-            resumed=self.resumed,
+            resumed=annotation_of(self.job, RESUMED_ANNOTATION),
         )
         replicas = [{"name": name, "rank": rank} for name, rank in self.ranks.items()]
+        status = self.job.get("status") or {}
         return {
             **result,
-            "owner": dict(self.owner),
+            "owner": owner_of(self.job),
             "priority": self.priority or None,
             "replicas": replicas,
-            "replica_statuses": {name: dict(counts) for name, counts in self.replica_statuses.items()},
+            "replica_statuses": _replica_statuses(status),
             "conditions": [dict(condition) for condition in self.conditions],
-            "trainer_status": dict(self.trainer_status) or None,
+            "trainer_status": status.get("trainerStatus") or None,
             "waiting": self.waiting,
         }
 
@@ -153,24 +144,19 @@ async def look(
     if report is None and inspect and status.phase is JobPhase.SUCCEEDED:
         report, unverified = await _inspect(backend, submission)
     return Snapshot(
+        job=observation.job,
         submission=submission,
         ranks=ranks,
-        owner=owner_of(observation.job),
-        instance=owner_in(observation.job).instance,
         status=status,
         priority=kinds.kind_of(observation.job).priority(observation.job) or _priority_class(observation.pods),
         pods=observation.pods,
-        replica_of=kinds.replica_of(observation.job),
         record=record,
         waiting=waiting,
         diagnosis=_diagnose(observation, submission, status, record, report),
         report=report,
         unverified=unverified,
         used=peak_usage.together(peak_usage.stored_in(observation.job), await backend.usage(JobRef.of(job))),
-        resumed=annotation_of(observation.job, RESUMED_ANNOTATION),
         conditions=(observation.job.get("status") or {}).get("conditions") or (),
-        replica_statuses=_replica_statuses(observation.job.get("status") or {}),
-        trainer_status=(observation.job.get("status") or {}).get("trainerStatus") or {},
         now=now,
     )
 
