@@ -23,36 +23,25 @@ def literal(text: str) -> str:
     return text.replace("$", "$$")
 
 
-def to_wire(value: Any) -> Any:
+def to_wire(value: Any, *, is_part: bool = False) -> Any:
     """Return the value with client objects converted to dicts of the fields that are set; lists and maps are copied.
 
     Instants in client objects become RFC 3339 texts.
+
+    Args:
+        value: any value.
+        is_part: the value is a part of a client object.
     """
     if is_model(value):
-        return _of_model(value)
+        fields = {value.attribute_map[name]: getattr(value, name) for name in value.openapi_types}
+        return to_wire(fields, is_part=True)
     if isinstance(value, dict):
-        return {key: to_wire(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(map(to_wire, value)) if type(value) in {list, tuple} else value
-    return value
-
-
-def _of_model(model: Any) -> dict[str, Any]:
-    fields = {model.attribute_map[name]: _part(getattr(model, name)) for name in model.openapi_types}
-    return {name: part for name, part in fields.items() if part is not None}
-
-
-def _part(value: Any) -> Any:
-    """Return the wire value of a client object's attribute, including instants in lists and maps."""
-    if is_model(value):
-        return _of_model(value)
-    if isinstance(value, dict):
-        return {key: _part(item) for key, item in value.items() if item is not None}
-    if isinstance(value, list | tuple):
-        return [_part(item) for item in value]
-    if isinstance(value, datetime):
+        return {key: to_wire(item, is_part=is_part) for key, item in value.items() if not (is_part and item is None)}
+    if type(value) in {list, tuple}:
+        return type(value)(to_wire(item, is_part=is_part) for item in value)
+    if is_part and isinstance(value, datetime):
         return _instant(value)
-    return value.isoformat() if isinstance(value, date) else value
+    return value.isoformat() if is_part and isinstance(value, date) else value
 
 
 def _instant(value: datetime) -> str:

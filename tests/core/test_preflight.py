@@ -11,7 +11,6 @@ from ptjob_provider.core import kinds
 from ptjob_provider.core.kubernetes import ClusterConfig
 from ptjob_provider.core.kubernetes.client.http import shared_client
 from ptjob_provider.core.kubernetes.preflight import (
-    TRAINING_OPERATOR,
     check_up,
     controller_check,
     controllers,
@@ -239,16 +238,16 @@ def controller(image: str = "", *, is_ready: bool = True) -> dict[str, Any]:
 )
 def test_a_controller_is_ready_or_not_or_not_to_be_seen(pods: list[Any], is_good: bool | None, said: str) -> None:  # noqa: FBT001 - a row
     """Its version is its image's tag."""
-    check = controller_check(TRAINING_OPERATOR, pods)
+    check = controller_check("training-operator", pods)
 
     assert (check.is_good, check.result) == (is_good, said)
-    assert check.advice.startswith("jobs get no pods until it runs") is (is_good is False)
+    assert check.advice.startswith("jobs get no pods, or wait in their queue, until it runs") is (is_good is False)
 
 
 def test_the_controllers_of_what_is_served_are_looked_at() -> None:
     def looked_at(*, has_queues: bool = False, **fields: set[str]) -> list[str]:
         found = {name: kind_check(kind, fields.get(name, ())) for name, kind in kinds.KINDS.items()}
-        return [each.name for each in controllers(found, has_queues=has_queues)]
+        return controllers(found, has_queues=has_queues)
 
     assert looked_at() == []
     assert looked_at(has_queues=True) == ["Kueue"]

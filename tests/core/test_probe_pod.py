@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ptjob_provider.core.errors import InvalidSpec, OutputsNotVerified
+from ptjob_provider.core.inspector import FILES_IMAGE
 from ptjob_provider.core.kubernetes.probe import (
     MARKER,
     ProbeOptions,
@@ -133,13 +134,12 @@ def test_an_output_that_rank_0_sees_nowhere_is_not_verified() -> None:
         made(job(), model=output("runs", "b/model.pt", "/elsewhere/model.pt"))
 
 
-def test_the_error_about_a_job_without_an_image_names_the_option_that_helps() -> None:
+def test_the_outputs_of_a_job_without_an_image_are_looked_at_with_one_for_files() -> None:
     """Its pod is gone, and its template has no image: somebody has removed it, or a TrainJob's runtime has it."""
     without_image = job()
     del without_image["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["containers"][0]["image"]
 
-    with pytest.raises(OutputsNotVerified, match=r"has no image; set `.*probe_image"):
-        made(without_image)
+    assert container(made(without_image))["image"] == FILES_IMAGE
     assert container(made(without_image, image="python:3"))["image"] == "python:3"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ptjob_provider.core.errors import ClusterError, InvalidSpec, PTJobError
@@ -31,49 +31,29 @@ if TYPE_CHECKING:
     from ptjob_provider.core.kubernetes.client.http import Client
 
 
-@dataclass(frozen=True, kw_only=True)
-class Controller:
-    """A controller that jobs need.
-
-    Attributes:
-        name: common name of the controller.
-        selector: label selector of its pods, in any namespace.
-        without_it: the consequence if it does not run.
-    """
-
-    name: str
-    selector: str
-    without_it: str = "jobs get no pods"
+CONTROLLERS = {
+    "training-operator": "control-plane=kubeflow-training-operator",
+    "old PyTorch operator": "name=pytorch-operator",
+    "Kubeflow Trainer": "app.kubernetes.io/name in (trainer,kubeflow-trainer),app.kubernetes.io/component=manager",
+    "JobSet": "app.kubernetes.io/name=jobset",
+    "Kueue": "app.kubernetes.io/name=kueue,control-plane=controller-manager",
+}
+"""Controllers that jobs need: common name → label selector of its pods, in any namespace."""
 
 
-TRAINING_OPERATOR = Controller(name="training-operator", selector="control-plane=kubeflow-training-operator")
-OLD_OPERATOR = Controller(name="old PyTorch operator", selector="name=pytorch-operator")
-TRAINER = Controller(
-    name="Kubeflow Trainer",
-    selector="app.kubernetes.io/name in (trainer,kubeflow-trainer),app.kubernetes.io/component=manager",
-)
-JOBSET = Controller(name="JobSet", selector="app.kubernetes.io/name=jobset", without_it="TrainJobs get no pods")
-KUEUE = Controller(
-    name="Kueue",
-    selector="app.kubernetes.io/name=kueue,control-plane=controller-manager",
-    without_it="jobs in a queue stay suspended",
-)
-
-
-async def check_controller(client: Client, controller: Controller) -> Check:
+async def check_controller(client: Client, name: str) -> Check:
     """Check whether the controller runs, if its pods may be listed."""
     try:
-        return controller_check(controller, await client.items("/api/v1/pods", labelSelector=controller.selector))
+        return controller_check(name, await client.items("/api/v1/pods", labelSelector=CONTROLLERS[name]))
     except ClusterError:
         advice = f"to see it takes `pods list` in the whole cluster: the ClusterRole of {CLUSTER_VIEW}"
-        return Check(about=controller.name, is_good=None, result="cannot be read", advice=advice)
+        return Check(about=name, is_good=None, result="cannot be read", advice=advice)
 
 
-def controller_check(controller: Controller, pods: Sequence[Manifest]) -> Check:
-    """Return the result of the check whether the controller runs, from its pods."""
-    about = controller.name
+def controller_check(about: str, pods: Sequence[Manifest]) -> Check:
+    """Return the result of the check whether the controller of this name runs, from its pods."""
     if not pods:
-        message = f"no pod with the label {controller.selector} is seen"
+        message = f"no pod with the label {CONTROLLERS[about]} is seen"
         advice = "if jobs get no status, ask the cluster's administrator"
         return Check(about=about, is_good=None, result=message, advice=advice)
     ready = [pod for pod in pods if is_ready(pod)]
@@ -82,7 +62,7 @@ def controller_check(controller: Controller, pods: Sequence[Manifest]) -> Check:
     version = f", version {versions}" if versions else ""
     if ready:
         return Check(about=about, is_good=True, result=f"{names} is ready{version}")
-    advice = f"{controller.without_it} until it runs: kubectl describe and logs of it say why"
+    advice = "jobs get no pods, or wait in their queue, until it runs: kubectl describe and logs of it say why"
     return Check(about=about, is_good=False, result=f"{names} is not ready{version}", advice=advice)
 
 
@@ -152,15 +132,14 @@ def served_kinds(checks: Mapping[str, Check]) -> list[str]:
     return [name for name, check in checks.items() if check.result != _NOT_SERVED]
 
 
-def controllers(checks: Mapping[str, Check], *, has_queues: bool) -> list[Controller]:
-    """Return the controllers that create pods of the served kinds and release jobs from queues."""
+def controllers(checks: Mapping[str, Check], *, has_queues: bool) -> list[str]:
+    """Return the names of the controllers that create pods of the served kinds and release jobs from queues."""
     served = served_kinds(checks)
-    is_old = _OF_OLD_OPERATOR in (checks[DEFAULT.KIND].result if DEFAULT.KIND in checks else "")
-    of_default = [OLD_OPERATOR if is_old else TRAINING_OPERATOR] if DEFAULT.KIND in served else []
+    of_default = "old PyTorch operator" if _OF_OLD_OPERATOR in checks[DEFAULT.KIND].result else "training-operator"
     return [
-        *of_default,
-        *([TRAINER, JOBSET] if "TrainJob" in served else []),
-        *([KUEUE] if has_queues else []),
+        *([of_default] if DEFAULT.KIND in served else []),
+        *(["Kubeflow Trainer", "JobSet"] if "TrainJob" in served else []),
+        *(["Kueue"] if has_queues else []),
     ]
 
 

@@ -66,7 +66,7 @@ class ProbeOptions:
 
     Attributes:
         image: image with Python 3.6 or newer as `python3`. "": the job's own image, which the job's node has already.
-        files_image: image of a pod that mounts a claim for its files, if no job has one; it must have `python3`.
+        files_image: image of a pod that mounts a claim, if neither this nor the job names one; it must have `python3`.
         timeout: maximum seconds for scheduling and starting the pod, and for reading every byte of the model.
         title: returns an option's name as users write it, for messages.
     """
@@ -129,7 +129,7 @@ def probe_pod(
         options: image and time limit.
 
     Raises:
-        OutputsNotVerified: an output is in no claim that rank 0 mounts, or rank 0 has no image.
+        OutputsNotVerified: an output is in no claim that rank 0 mounts.
     """
     mounts = _mounts_of(rank0, kinds.kind_of(job).CONTAINER, outputs)
     started = datetime.fromisoformat(job["metadata"]["creationTimestamp"]).timestamp()
@@ -155,8 +155,6 @@ def checkpoint_pod(
     """
     kind = kinds.kind_of(job)
     rank0 = kind.rank0_template(job)
-    if not pod_template.find_container(rank0, kind.CONTAINER).get("image"):  # a runtime of Trainer has it
-        options = replace(options, image=options.image or options.files_image)
     mount = _mount_of(folder, pod_template.mounts_of(rank0, container=kind.CONTAINER))
     place = {"path": folder.container_path, "root": mount.mount_path}
     times = {"since": since.timestamp() - find_checkpoint.ALLOWANCE, "seconds": options.timeout}
@@ -194,13 +192,11 @@ def _pod(
 
 def _program(trainer: Mapping[str, Any], options: ProbeOptions) -> Manifest:
     """Return the container without mounts; it runs the image's Python interpreter instead of its entrypoint."""
-    if not options.image and not trainer.get("image"):
-        advice = _OTHER_IMAGE.format(probe_image=options.title("probe_image"))
-        raise OutputsNotVerified(f"rank 0's pod is gone, and its template has no image; {advice}")
-    python = "python3" if options.image else python_of(trainer)
+    own = "" if options.image else trainer.get("image")  # missing in the template of a TrainJob: its runtime has it
+    python = python_of(trainer) if own else "python3"
     return {
         "name": CONTAINER,
-        "image": options.image or trainer["image"],
+        "image": own or options.image or options.files_image,
         "imagePullPolicy": "IfNotPresent",
         "command": [python, "-I", "-c", _START],
         "resources": RESOURCES,
@@ -247,7 +243,6 @@ def _mounted(container: Manifest, mounts: Mapping[str, Mount]) -> Manifest:
 
 ASKS_FOR = "{cpu} CPU and {memory}".format_map(RESOURCES["requests"])
 
-_OTHER_IMAGE = "set `{probe_image}` to an image that has Python 3 and that the nodes can pull"
 _NEXT = (
     f"it asks for {ASKS_FOR} on a node that rank 0 may have, with rank 0's user and claims; "
     "`{probe_image}` names an image with Python 3 in place of rank 0's, `{probe_timeout}` gives it longer than "

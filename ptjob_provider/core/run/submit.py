@@ -321,7 +321,8 @@ class _Submitter:
     async def _note(self, ref: JobRef) -> None:
         """Note on an adopted job that this try follows it: a frozen follower of an earlier try must not stop it.
 
-        This try also decides anew which parts of the job may run although no task follows it, see `orphans.with_leave_running`.
+        This try also decides anew which parts of the job may run although no task follows it, see
+        `orphans.with_leave_running`.
         """
         mark = (self.job.annotations or {}).get(LEAVE_RUNNING_ANNOTATION)
         notes = {ADOPTED_ANNOTATION: self.intent, LEAVE_RUNNING_ANNOTATION: mark}
