@@ -187,8 +187,11 @@ class _Loader(yaml.SafeLoader):
             raise InvalidSpec.at(self._field, f"more than {MAX_DEPTH} levels deep")
         node: yaml.Node | None = super().compose_node(parent, index)
         self._depth -= 1
-        if isinstance(node, yaml.MappingNode):
-            _check_keys(node, self._field)
+        return node
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        node = super().compose_mapping_node(anchor)
+        _check_keys(node, self._field)
         return node
 
 

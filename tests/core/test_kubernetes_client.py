@@ -425,3 +425,12 @@ async def test_a_program_in_a_pod_that_is_gone_is_not_said_to_be_unknown_to_the_
                 pass
 
     assert "does not serve" not in str(raised.value)
+
+
+@pytest.mark.parametrize(("part", "folder"), [("exec", "data"), ("portforward", "tensorboard")])
+async def test_the_role_that_opens_a_socket_to_a_pod_is_named(part: str, folder: str) -> None:
+    """Of an answer to a web socket's handshake only the code is seen, not the server's words."""
+    async with stand_in_api_server(403) as server, shared_client(server.config()) as client:
+        with pytest.raises(PermissionDenied, match=f'"pods/{part}".*the Role of deploy/.*{folder} grants this'):
+            async with client.socket(f"{paths.pods('team', 'files')}/{part}", []):
+                pass

@@ -150,6 +150,16 @@ def test_a_document_that_explodes_is_refused_before_it_does(bomb: str) -> None:
         load("\n".join(levels))
 
 
+def test_the_keys_of_an_anchor_are_checked_once_however_often_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the time to read a file grows with its square."""
+    checked: list[Any] = []
+    monkeypatch.setattr("ptjob_provider.core.manifest._check_keys", lambda node, _: checked.append(node))
+
+    load(f"a: &a {{b: c}}\nd: [{', '.join(['*a'] * 100)}]\n")
+
+    assert len(checked) == 2
+
+
 @given(st.dictionaries(TEXTS, json_of(TEXTS), max_size=5))
 def test_a_dumped_manifest_is_read_back_as_the_same_values(extra: dict[str, Any]) -> None:
     manifest = {**extra, "apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob"}

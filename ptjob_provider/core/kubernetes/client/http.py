@@ -169,7 +169,10 @@ class Client:
             async with asyncio.timeout(_SOCKET_TIMEOUT):
                 socket = await connection.socket(path, query=query, headers=headers)
         except aiohttp.WSServerHandshakeError as error:
-            raise Refusal(code=error.status, message=error.message, named=True).error(request) from error
+            message = error.message
+            if error.status == HTTPStatus.FORBIDDEN:  # the server's words are not read; these are what it says
+                message = f'cannot create resource "pods/{path.rpartition("/")[2]}" in API group ""'
+            raise Refusal(code=error.status, message=message, named=True).error(request) from error
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise Refusal(code=0, reason=type(error).__name__, message=str(error)).error(request) from error
         try:
