@@ -1,8 +1,8 @@
 """Run all checks in tiers: `make check`, `make test`, `make test-all`, `make soak-tests` (CONTRIBUTING.md).
 
-Lanes of steps run in parallel: steps that mostly compute, steps that wait for a whole Airflow, steps that wait for
-pods, and the builds that the others need. Each line of output names its lane. A failed step does not stop the others.
-The last line counts the tests of all steps; the exit code is 0 only if every step succeeded.
+Lanes of steps run in parallel: linters, steps that mostly compute, steps that wait for a whole Airflow, steps that
+wait for pods, and the builds that the others need. Each line of output names its lane. A failed step does not stop the
+others. The last line counts the tests of all steps; the exit code is 0 only if every step succeeded.
 
 Of the tests on a whole Airflow or on the cluster, `make test` runs those that prove a promise (`promises.md`). The
 others belong to groups: `make test GROUP=queues` adds one group, and `make test-all` runs all. CI adds one group that
@@ -215,7 +215,9 @@ def main(arguments: list[str]) -> int:
         if options.lint:
             steps = run(lint_steps(), scratch)
         elif options.check:
-            core, adapters = check_steps()
+            core, adapters = check_steps(*ON_WORKERS)
+            core.command += ("-n", str(CORES + 2))  # tests of the core wait for half of their time
+            adapters.command += ("-n", str(CORES))
             steps = run_beside({"lint": lint_steps(), "core": [core], "adapters": [adapters]}, scratch)
         elif options.soak:
             steps = run([Step("soak", (*PYTEST[:-1], "soak"), is_test=True)], scratch)
@@ -316,36 +318,34 @@ def lint_steps() -> list[Step]:
     ]
 
 
-def check_steps(*measured: str) -> list[Step]:
+def check_steps(*options: str, measured: Sequence[str] = ()) -> list[Step]:
     """Return the steps that run the code on this machine without privileges; `measured` are options of the first."""
-    slower = _without((*AIRFLOW_RUNS, *WITH_S3, *GROUPS["demos"]))
-    core = (*PYTEST, *WITHOUT_CLUSTER, *ON_WORKERS, "-n", str(CORES + 2))  # its tests wait for half of their time
-    adapters = (*PYTEST, *WITHOUT_CLUSTER, *ON_WORKERS, "-n", str(CORES))
+    slower = (*AIRFLOW_RUNS, *WITH_S3, *GROUPS["demos"])
     return [
-        Step("core", (*core, *measured), is_test=True, folders=CORE),
-        Step("adapters", (*adapters, *slower), is_test=True, folders=ADAPTERS),
+        Step("core", (*PYTEST, *WITHOUT_CLUSTER, *options, *measured), is_test=True, folders=CORE),
+        Step("adapters", (*PYTEST, *WITHOUT_CLUSTER, *options, *_without(slower)), is_test=True, folders=ADAPTERS),
     ]
 
 
 def machine_steps() -> list[Step]:
     """Return the steps that need no build."""
     pure = [f"{name}{end}" for name in PURE for end in (".py", "/*")]
-    core, *others = check_steps(*MEASURED)
+    core, *others = check_steps(measured=MEASURED)
     return [
         core,
         Step("every branch of the pure modules", covered(100, *pure)),
         Step("coverage of local", covered(BACKEND_COVERAGE, "core/local/*")),
         Step("Kubeflow Pipelines", (*PYTEST_KFP, *_deselected(KFP_TRAINS)), is_test=True, folders=KFP),
         *others,
-        Step("ledger", PYTEST, is_test=True, folders=LEDGER),
     ]
 
 
 def stack_steps(builds: Builds) -> list[Step]:
-    """Return the gate's steps that start a whole Airflow."""
+    """Return the gate's steps that start a server: the ledger's, and whole Airflows."""
     arrival = gate(*WITH_S3)
     rest = tuple(test for test in gate(STACK, "tests/guides", "tests/demo") if test not in arrival)
     return [
+        Step("ledger", PYTEST, is_test=True, folders=LEDGER),
         Step("promises of a whole Airflow", PYTEST, is_test=True, folders=rest),
         Step("promises of arriving data", PYTEST, is_test=True, folders=arrival, needs=builds.s3),
     ]
