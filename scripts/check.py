@@ -1,8 +1,9 @@
 """Run all checks in tiers: `make check`, `make test`, `make test-all`, `make soak-tests` (CONTRIBUTING.md).
 
-Lanes of steps run in parallel: linters, steps that mostly compute, steps that wait for a whole Airflow, steps that
-wait for pods, and the builds that the others need. Each line of output names its lane. A failed step does not stop the
-others. The last line counts the tests of all steps; the exit code is 0 only if every step succeeded.
+Lanes of steps run in parallel: steps that mostly compute, steps that wait for a whole Airflow, steps that wait for
+pods, and the builds that the others need, with the linters after them. Each line of output names its lane. A failed
+step does not stop the others. The last line counts the tests of all steps; the exit code is 0 only if every step
+succeeded.
 
 Of the tests on a whole Airflow or on the cluster, `make test` runs those that prove a promise (`promises.md`). The
 others belong to groups: `make test GROUP=queues` adds one group, and `make test-all` runs all. CI adds one group that
@@ -271,12 +272,12 @@ def run_everything(scratch: Path, groups: Sequence[str], *, only: bool = False) 
     with contextlib.ExitStack() as stack:
         builds.programs.then = lambda: stack.enter_context(held_cluster.held())
         lanes: dict[str, list[Step]] = {"builds": builds.steps(groups), "machine": [], "stack": [], "cluster": []}
-        lanes["lint"] = [] if only else lint_steps()
         measured: list[Step] = []
         if not only:
             lanes["machine"] += machine_steps()
             lanes["stack"] += stack_steps(builds)
             lanes["cluster"] += cluster_steps(builds)
+            lanes["builds"] += lint_steps()  # after the builds: pods wait for them
         for group in groups:
             for lane, step in group_steps(group, builds):
                 lanes[lane].append(step)
