@@ -122,8 +122,9 @@ async def test_a_context_that_becomes_current_meanwhile_does_not_change_the_serv
 
     for path in paths:
         path.write_text(two_contexts(a="https://a", b="https://b"))
-    await credentials.load()
+    loaded_again = await asyncio.gather(credentials.load(), return_exceptions=True)
 
+    assert loaded_again == [None]
     assert credentials.endpoint.host == "https://a"
 
 
