@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
 import json
 from contextlib import asynccontextmanager
@@ -322,8 +323,9 @@ def ref_of(found: Manifest) -> JobRef:
 
 async def until(watch: AsyncGenerator[Observation, None], holds: Callable[[Observation], bool]) -> Observation:
     """Return the first observation for which the condition holds."""
-    async with asyncio.timeout(30):
-        async for seen in watch:
-            if holds(seen):
-                return seen
-    raise AssertionError("the watch ended before that was seen")
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(30):
+            async for seen in watch:
+                if holds(seen):
+                    return seen
+    raise AssertionError("the watch ended, or half a minute passed, before that was seen")

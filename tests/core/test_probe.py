@@ -373,7 +373,7 @@ HUGE = struct.pack("<Q", 1 << 62)
     ],
     ids=["a last record that was being written", "no event file"],
 )
-def test_what_is_before_a_record_without_its_content_counts(tmp_path: Path, behind: bytes, problem: str) -> None:
+def test_events_before_a_record_that_ends_too_early_are_read(tmp_path: Path, behind: bytes, problem: str) -> None:
     """No memory is allocated for the length that a record says to have."""
     good = events_file(event(1, scalar("loss", 1.0)))
     (tmp_path / "events.out.tfevents.1").write_bytes(good + behind)

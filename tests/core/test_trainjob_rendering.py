@@ -299,8 +299,10 @@ ODD_PATCHES = (
     ],
 )
 def test_a_manifest_of_another_shape_is_refused(spec: Any) -> None:
-    with pytest.raises(InvalidSpec, match=r"^spec"):
+    with pytest.raises(ValueError, match=r"^spec") as raised:  # InvalidSpec, not the ValueError of an int
         rendered(manifest={**OWN, "spec": spec})
+
+    assert isinstance(raised.value, InvalidSpec)
 
 
 def test_the_installation_is_under_every_job() -> None:
