@@ -115,12 +115,13 @@ def die_with(name: str) -> None:
     sys.exit(1)
 
 
-def secret(name: str) -> None:
-    """Read a secret, wait for a file of that name, then print the secret as a careless program would."""
+def secret(name: str, code: str = "0") -> None:
+    """Read a secret, wait for a file of that name, print the secret as a careless program would, and exit."""
     value = os.environ["TOKEN"]
     say(f"token of {len(value)} characters")
     wait_for(name)
     say(f"the token is {value}")
+    sys.exit(int(code))
 
 
 if __name__ == "__main__":
