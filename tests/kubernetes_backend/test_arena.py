@@ -27,7 +27,7 @@ from cluster.tenants import rules_everywhere, service_account
 from cluster_world import PATIENCE
 from guide_pages import DIGITS
 from ptjob_provider.cli import main
-from rbac import cluster_rules, optional_rules, rules
+from rbac import cluster_rules, optional_rules, rules, tensorboard_rules
 from worlds import OVER
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def arena_program(cluster: Cluster, tell: Callable[[str], None]) -> Path:
 def people(cluster: Cluster, namespace: str, arena_program: Path, tmp_path: Path) -> People:
     (tmp_path / "arena-kubectl").symlink_to(cluster.kubectl.program)  # Arena's releases ship kubectl under this name
     (tmp_path / "charts").symlink_to(arena.charts())
-    account = service_account(cluster, namespace, [*rules(), *optional_rules()])
+    account = service_account(cluster, namespace, [*rules(), *optional_rules(), *tensorboard_rules()])
     return People(cluster=cluster, namespace=namespace, kubeconfig=account, program=arena_program, home=tmp_path)
 
 

@@ -156,7 +156,9 @@ async def test_a_job_waits_in_its_queue_with_its_reason_and_then_runs(
         assert WHY in shown["waiting"]
         assert any("workload/" in each["object"] and WHY in each["message"] and each["at"] for each in events), events
     assert all(end.result().status.started_at for end in ends)
-    assert [again.result() for again in found] == [dataclasses.replace(job, adopted=True) for job, _ in jobs]
+    for again, (job, _) in zip(found, jobs, strict=True):
+        adopted = again.result()
+        assert adopted == dataclasses.replace(job, adopted=True, adopted_by=("", adopted.adopted_by[-1]))
     for job in waiting.values():
         assert [*job.gpus_of.values()] == [1]
         submit_copy(queues, job.ref)
